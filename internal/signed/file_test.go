@@ -62,7 +62,7 @@ func TestReadKeysRefuses(t *testing.T) {
 		return fmt.Sprintf(`{"kty":"oct","k":%q,"kid":%q}`, base64.RawURLEncoding.EncodeToString(secret), kid)
 	}
 	ok := oct(valid.id, valid.secret)
-	ascending := make([]byte, SecretSize)
+	ascending := make([]byte, Session.SecretSize())
 	for i := range ascending {
 		ascending[i] = byte(i)
 	}
@@ -81,7 +81,7 @@ func TestReadKeysRefuses(t *testing.T) {
 		{"short secret", `{"keys":[` + oct("session-x", valid.secret[:31]) + `]}`, "31 bytes"},
 		{"long secret", `{"keys":[` + oct("session-x", append([]byte{1}, valid.secret...)) + `]}`, "33 bytes"},
 		{"text", `{"keys":[` + oct("session-x", []byte("changeme-changeme-changeme-12345")) + `]}`, "is text"},
-		{"zeros", `{"keys":[` + oct("session-x", make([]byte, SecretSize)) + `]}`, "is a pattern"},
+		{"zeros", `{"keys":[` + oct("session-x", make([]byte, Session.SecretSize())) + `]}`, "is a pattern"},
 		{"two bytes by turns", `{"keys":[` + oct("session-x", bytes.Repeat([]byte{0xfe, 0x01}, 16)) + `]}`, "is a pattern"},
 		{"00 01 02", `{"keys":[` + oct("session-x", ascending) + `]}`, "published example"},
 		{"of RFC 7520", `{"keys":[{"kty":"oct","kid":"018c0ae5-4d9b-471b-bfd6-eef314bc7037","k":"hJtXIZ2uSN5kbQfbtTNWbpdmhkV8FJG-Onbc6mxCcYg"}]}`, "published example"},

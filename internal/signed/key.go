@@ -12,14 +12,18 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-const (
-	// SecretSize is the length of a symmetric key in bytes: AES-256 takes it
-	// whole, others derive what they need.
-	SecretSize = 32
-	// thumbSize is how many characters of a thumbprint a kid carries: 16 of
-	// base64url are 96 bits, and a record repeats its kid in every answer.
-	thumbSize = 16
-)
+// thumbSize is how many characters of a thumbprint a kid carries: 16 of
+// base64url are 96 bits, and a record repeats its kid in every answer.
+const thumbSize = 16
+
+// SecretSize is the length of a secret in bytes: 16 for SipHash, 32 for all
+// others (Ed25519 seeds, AES-256, the authentication of sessions).
+func (p Purpose) SecretSize() int {
+	if p == List {
+		return 16
+	}
+	return 32
+}
 
 // Key is one key of one purpose. The zero value is no key.
 type Key struct {
@@ -34,13 +38,20 @@ func NewKey(p Purpose) (Key, error) {
 	if !p.known() {
 		return Key{}, fmt.Errorf("make key: %w: no such purpose %q", ErrKey, p)
 	}
-	seed := make([]byte, SecretSize)
-	_, _ = rand.Read(seed) // never fails, see crypto/rand
-	return keyOf(p, seed)
+	for {
+		secret := make([]byte, p.SecretSize())
+		_, _ = rand.Read(secret) // never fails, see crypto/rand
+		if checkSecret(secret) == nil {
+			return keyOf(p, secret)
+		}
+	}
 }
 
 // keyOf checks a secret and builds the key around it. An Ed25519 seed is a secret too.
 func keyOf(p Purpose, secret []byte) (Key, error) {
+	if len(secret) != p.SecretSize() {
+		return Key{}, fmt.Errorf("%w: the secret has %d bytes, it must be %d random ones", ErrKey, len(secret), p.SecretSize())
+	}
 	if err := checkSecret(secret); err != nil {
 		return Key{}, err
 	}
@@ -141,12 +152,9 @@ func keyID(p Purpose, key any) (string, error) {
 	return string(p) + "-" + base64.RawURLEncoding.EncodeToString(sum)[:thumbSize], nil
 }
 
-// checkSecret refuses what is not random bytes of the full length. A random
-// secret is refused with a probability of less than 1e-13.
+// checkSecret refuses what does not look like random bytes. Of random secrets it
+// refuses fewer than one in a million (16 bytes) or 1e13 (32 bytes).
 func checkSecret(secret []byte) error {
-	if len(secret) != SecretSize {
-		return fmt.Errorf("%w: the secret has %d bytes, it must be %d random ones", ErrKey, len(secret), SecretSize)
-	}
 	printable := true
 	distinct := map[byte]bool{}
 	for _, b := range secret {
@@ -156,7 +164,7 @@ func checkSecret(secret []byte) error {
 	if printable {
 		return fmt.Errorf("%w: the secret is text, not random bytes", ErrKey)
 	}
-	if len(distinct) < SecretSize/2 {
+	if len(distinct) < len(secret)/2 {
 		return fmt.Errorf("%w: the secret is a pattern, not random bytes", ErrKey)
 	}
 	if publishedSecret(secret) {
