@@ -29,6 +29,28 @@ type Mark struct {
 	Digest      [32]byte
 }
 
+// After refuses a mark that is not above a known one, which is the zero Mark
+// when nothing is known yet. The same number with the same digest passes if its
+// Seq is higher, which is a renewal of records.
+func (m Mark) After(known Mark) error {
+	switch {
+	case m.Number == 0 || m.Number > MaxNumber || m.Seq == 0 || m.Seq > MaxNumber:
+		return fmt.Errorf("%v: %w", m, ErrNumber)
+	case known == Mark{}:
+		return nil
+	case m.Number == known.Number && m.Digest != known.Digest:
+		return fmt.Errorf("%v: %w", m, ErrFork)
+	case m.Number < known.Number, m.Number == known.Number && m.Seq <= known.Seq:
+		return fmt.Errorf("%v, known is %v: %w", m, known, ErrStale)
+	case m.Number-known.Number > MaxJump:
+		return fmt.Errorf("%v, known is %v: %w: a step of more than %d", m, known, ErrNumber, MaxJump)
+	}
+	return nil
+}
+
+// String names the mark as people do.
+func (m Mark) String() string { return fmt.Sprintf("release %d (records %d)", m.Number, m.Seq) }
+
 // Ratchet remembers the highest Mark believed, one for each name (a stream, or a
 // stream and a key). Call Check with the other checks and Move after all of
 // them have passed: a refused release must leave no trace (CVE-2025-2888).
@@ -38,23 +60,10 @@ type Ratchet struct {
 	high map[string]Mark
 }
 
-// Check refuses a mark that is not above the highest known one. The same number
-// with the same digest passes if its Seq is higher, which is a renewal of records.
+// Check refuses what is not after the highest mark known, see Mark.After.
 func (r *Ratchet) Check(name string, m Mark) error {
-	if m.Number == 0 || m.Number > MaxNumber || m.Seq == 0 || m.Seq > MaxNumber {
-		return fmt.Errorf("%s %d (records %d): %w", name, m.Number, m.Seq, ErrNumber)
-	}
-	high, ok := r.High(name)
-	switch {
-	case !ok:
-		return nil
-	case m.Number == high.Number && m.Digest != high.Digest:
-		return fmt.Errorf("%s %d: %w", name, m.Number, ErrFork)
-	case m.Number < high.Number, m.Number == high.Number && m.Seq <= high.Seq:
-		return fmt.Errorf("%s %d (records %d), known is %d (records %d): %w",
-			name, m.Number, m.Seq, high.Number, high.Seq, ErrStale)
-	case m.Number-high.Number > MaxJump:
-		return fmt.Errorf("%s %d, known is %d: %w: a step of more than %d", name, m.Number, high.Number, ErrNumber, MaxJump)
+	if err := m.After(r.High(name)); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
 }
@@ -63,8 +72,7 @@ func (r *Ratchet) Check(name string, m Mark) error {
 func (r *Ratchet) Move(name string, m Mark) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	high, ok := r.high[name]
-	if ok && (m.Number < high.Number || m.Number == high.Number && m.Seq <= high.Seq) {
+	if high := r.high[name]; m.Number < high.Number || m.Number == high.Number && m.Seq <= high.Seq {
 		return
 	}
 	if r.high == nil {
@@ -73,10 +81,9 @@ func (r *Ratchet) Move(name string, m Mark) {
 	r.high[name] = m
 }
 
-// High is the highest mark known of a name.
-func (r *Ratchet) High(name string) (Mark, bool) {
+// High is the highest mark known of a name, the zero Mark if none is.
+func (r *Ratchet) High(name string) Mark {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m, ok := r.high[name]
-	return m, ok
+	return r.high[name]
 }
