@@ -18,6 +18,7 @@ type Request struct {
 	Locale     string
 	Hint       string // origin hint; empty unless a trusted proxy gave it
 	Addr       netip.Addr
+	AddrSource string // where Addr was read, such as peer or x-forwarded-for; only Explain shows it
 	Attrs      []Attr // for attr conditions, in order of arrival; the first of a name counts
 	Session    Session
 }
@@ -25,43 +26,20 @@ type Request struct {
 // Attr is one attr.NAME input.
 type Attr struct{ Name, Value string }
 
-// Replica is where this process stands. It is part of what a decision depends on.
-type Replica struct{ Cluster, Region, Env, Version string }
-
-// Reason says which step decided.
-type Reason uint8
-
-// The reasons, in the order of the walk.
-const (
-	None Reason = iota
-	Sticky
-	ByPolicy
-	Default
-	Failover
-	Fallback
-	NoID // a split had no id to bucket by and used the client's prefix
-)
-
-// Decision is the outcome of one walk. Indexes are into the Table's rules; -1 is none.
-type Decision struct {
-	Reason   Reason
-	Region   int16 // -1: the app's fallback
-	Endpoint int16 // in the region; -1 with Region
-	Policy   int32 // that named a region; -1: otherwise, or a session
-	Named    int16 // region named before failover
-	Bucket   int16 // that chose the region, 0..9999
-	Notes    Notes
+// attr is the first value of a name. Names are few, so a scan is enough.
+func (r *Request) attr(name string) (value string, ok bool) {
+	for i := range r.Attrs {
+		if r.Attrs[i].Name == name {
+			return r.Attrs[i].Value, true
+		}
+	}
+	return "", false
 }
 
-// Notes counts what could not be read on the way, one bit each.
-type Notes uint16
-
-// What a walk may note.
-const (
-	BadVersion   Notes = 1 << iota
-	BadSession         // a session token that was unreadable, forged, foreign or expired
-	StaleSession       // its region is off or an epoch has passed
-	DeviceAbsent
-	UserAbsent
-	AddrAbsent
-)
+// Replica is where this process stands. It is part of what a decision depends on.
+type Replica struct {
+	Cluster string `json:"cluster,omitempty"`
+	Region  string `json:"region,omitempty"`
+	Env     string `json:"env,omitempty"`
+	Version string `json:"version,omitempty"`
+}

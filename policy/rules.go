@@ -1,4 +1,3 @@
-// Package policy is a part of dispatch.
 package policy
 
 import (
@@ -18,9 +17,6 @@ const (
 	ByUserThenDevice BucketBy = "user_then_device"
 )
 
-// Whole is the number of buckets: shares are integers in 10,000ths.
-const Whole = 10_000
-
 // Rules is everything that decides for one app, as people wrote it plus the
 // operational state beside it. Compile turns it into a Table.
 type Rules struct {
@@ -39,9 +35,9 @@ type Policy struct {
 	Key      string   `json:"key"`
 	Name     string   `json:"name,omitempty"`
 	MatchAll bool     `json:"match_all,omitempty"` // required, and only allowed, when When is empty
-	When     When     `json:"when,omitempty"`
+	When     When     `json:"when,omitzero"`
 	BucketBy BucketBy `json:"bucket_by,omitempty"` // default: the app's
-	Salt     string   `json:"salt,omitempty"`      // default APP/POLICY
+	Salt     string   `json:"salt,omitempty"`      // default: the stored one, else APP/POLICY
 	Then     Action   `json:"then"`
 }
 
@@ -66,26 +62,27 @@ type Share struct {
 // condition false, also inside Not; only a list that an absent id is not in
 // holds inside Not.
 type When struct {
-	InList          Strings            `json:"in_list,omitempty"`
-	Platform        Strings            `json:"platform,omitempty"`
-	Channel         Strings            `json:"channel,omitempty"`
-	Carrier         Strings            `json:"carrier,omitempty"`
-	Locale          Strings            `json:"locale,omitempty"`
-	Origin          Strings            `json:"origin,omitempty"`
-	RegionOfReplica Strings            `json:"region_of_replica,omitempty"`
-	AppVersion      string             `json:"app_version,omitempty"`
-	CIDR            Strings            `json:"cidr,omitempty"`
-	Country         Strings            `json:"country,omitempty"`
-	Subdivision     Strings            `json:"subdivision,omitempty"`
-	ASN             []uint32           `json:"asn,omitempty"`
-	Between         []time.Time        `json:"between,omitempty"` // two instants with zone: [from, to)
-	Attr            map[string]Strings `json:"attr,omitempty"`
-	HasDevice       *bool              `json:"has_device,omitempty"`
-	HasUser         *bool              `json:"has_user,omitempty"`
-	Not             *When              `json:"not,omitempty"` // one level
+	InList          Strings            `json:"in_list,omitempty"`           // keys of lists; any of them
+	Platform        Strings            `json:"platform,omitempty"`          // this and the next three ignore ASCII case
+	Channel         Strings            `json:"channel,omitempty"`           //
+	Carrier         Strings            `json:"carrier,omitempty"`           //
+	Locale          Strings            `json:"locale,omitempty"`            // whole tags; zh_CN is zh-CN
+	Origin          Strings            `json:"origin,omitempty"`            // see Rules.Origins
+	RegionOfReplica Strings            `json:"region_of_replica,omitempty"` // where the answering process stands
+	AppVersion      string             `json:"app_version,omitempty"`       // see ParseRange
+	CIDR            Strings            `json:"cidr,omitempty"`              // prefixes or addresses
+	Country         Strings            `json:"country,omitempty"`           // ISO 3166-1: CN
+	Subdivision     Strings            `json:"subdivision,omitempty"`       // ISO 3166-2: CN-SH, or SH in any country
+	ASN             []uint32           `json:"asn,omitempty"`               //
+	Between         []time.Time        `json:"between,omitempty"`           // two instants with zone: [from, to)
+	Attr            map[string]Strings `json:"attr,omitempty"`              // exact values by name
+	HasDevice       *bool              `json:"has_device,omitempty"`        //
+	HasUser         *bool              `json:"has_user,omitempty"`          //
+	Not             *When              `json:"not,omitempty"`               // one level
 }
 
-// Strings is one string or a list of them in a document.
+// Strings is a list of strings. A document may write a list of one as its bare
+// string; it is always written back as a list.
 type Strings []string
 
 // Origin is one way to find the region a request comes from: exactly one of
@@ -97,7 +94,8 @@ type Origin struct {
 	GeoIP   *GeoIP `json:"geoip,omitempty"`
 }
 
-// GeoIP maps what the city database says to a region's key.
+// GeoIP maps what the city database says to a region's key: first the
+// subdivision (CN-SH, or SH in any country), then the country.
 type GeoIP struct {
 	Country     map[string]string `json:"country,omitempty"`
 	Subdivision map[string]string `json:"subdivision,omitempty"`

@@ -1,0 +1,251 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gaissmai/bart"
+
+	"dispatch.example/dispatch/whitelist"
+)
+
+// kind is the kind of a condition. Conditions are tried in this order, cheap
+// ones first: the address databases and lists cost a cache miss each.
+type kind uint8
+
+const (
+	kindHasDevice kind = iota
+	kindHasUser
+	kindPlatform
+	kindChannel
+	kindCarrier
+	kindLocale
+	kindAppVersion
+	kindBetween
+	kindRegionOfReplica
+	kindAttr
+	kindOrigin
+	kindCIDR
+	kindCountry
+	kindSubdivision
+	kindASN
+	kindInList
+)
+
+// String is the condition's name in a document.
+func (k kind) String() string {
+	return [...]string{"has_device", "has_user", "platform", "channel", "carrier", "locale", "app_version", "between",
+		"region_of_replica", "attr", "origin", "cidr", "country", "subdivision", "asn", "in_list"}[k]
+}
+
+// cond is one compiled condition. Which fields count depends on its kind.
+type cond struct {
+	kind     kind
+	not      bool
+	want     bool     // has_device, has_user
+	attr     string   // attr: the name
+	values   []string // the kinds that compare text; also how every kind is shown
+	versions Range
+	from, to time.Time
+	nets     *bart.Lite
+	asns     []uint32
+	lists    []listRef
+}
+
+// listRef is a list by its number in the index.
+type listRef struct {
+	number int
+	of     whitelist.Of
+}
+
+// verdict is what a condition finds. Not turns yes into no, never unknown into
+// anything: a value that cannot be read holds neither way.
+type verdict uint8
+
+const (
+	no verdict = iota
+	yes
+	unknown
+)
+
+func truth(b bool) verdict {
+	if b {
+		return yes
+	}
+	return no
+}
+
+func (c *cond) holds(v verdict) bool { return v == yes && !c.not || v == no && c.not }
+
+// hold says whether all conditions hold. A trace sees every condition; the
+// notes of those after the first that fails do not count, because without a
+// trace they are never reached.
+func (w *walker) hold(conds []cond) bool {
+	all := true
+	var notes Notes
+	for i := range conds {
+		c := &conds[i]
+		v := w.try(c)
+		holds := c.holds(v)
+		if w.tr != nil {
+			w.traceCheck(c, v, holds)
+		}
+		if all && !holds {
+			all, notes = false, w.notes
+			if w.tr == nil {
+				return false
+			}
+		}
+	}
+	if !all {
+		w.notes = notes
+	}
+	return all
+}
+
+func (w *walker) try(c *cond) verdict {
+	switch c.kind {
+	case kindHasDevice:
+		return truth((w.req.Device != "") == c.want)
+	case kindHasUser:
+		return truth((w.req.User != "") == c.want)
+	case kindPlatform, kindChannel, kindCarrier, kindLocale, kindAttr, kindOrigin, kindRegionOfReplica:
+		return w.tryText(c)
+	case kindAppVersion:
+		v, ok := w.version()
+		if !ok {
+			w.notes |= BadVersion
+			return unknown
+		}
+		return truth(c.versions.has(v))
+	case kindBetween:
+		return truth(!w.req.Now.Before(c.from) && w.req.Now.Before(c.to))
+	case kindCIDR, kindCountry, kindSubdivision, kindASN:
+		return w.tryAddress(c)
+	default: // kindInList
+		return w.tryLists(c)
+	}
+}
+
+// tryText compares a text of the request with the condition's values.
+func (w *walker) tryText(c *cond) verdict {
+	got, missing := w.text(c)
+	if got == "" {
+		w.notes |= missing
+		return unknown
+	}
+	switch c.kind {
+	case kindPlatform, kindChannel, kindCarrier:
+		return truth(containsFold(c.values, got, false))
+	case kindLocale:
+		return truth(containsFold(c.values, got, true))
+	default:
+		return truth(slices.Contains(c.values, got))
+	}
+}
+
+// text is the value that a text condition looks at, and the note if it is empty.
+func (w *walker) text(c *cond) (got string, missing Notes) {
+	switch c.kind {
+	case kindPlatform:
+		return w.req.Platform, FactAbsent
+	case kindChannel:
+		return w.req.Channel, FactAbsent
+	case kindCarrier:
+		return w.req.Carrier, FactAbsent
+	case kindLocale:
+		return w.req.Locale, FactAbsent
+	case kindOrigin:
+		return w.origin().label, OriginAbsent
+	case kindRegionOfReplica:
+		return w.t.replica.Region, OriginAbsent
+	default: // kindAttr
+		got, _ = w.req.attr(c.attr)
+		return got, FactAbsent
+	}
+}
+
+func (w *walker) tryAddress(c *cond) verdict {
+	if !w.addr.IsValid() {
+		w.notes |= AddrAbsent
+		return unknown
+	}
+	switch c.kind {
+	case kindCIDR:
+		return truth(c.nets.Lookup(w.addr))
+	case kindASN:
+		if asn := w.asn(); asn != 0 {
+			return truth(slices.Contains(c.asns, asn))
+		}
+	case kindCountry:
+		if p := w.place(); p.Country != "" {
+			return truth(slices.Contains(c.values, p.Country))
+		}
+	default: // kindSubdivision
+		if p := w.place(); p.Subdivision != "" {
+			return truth(slices.ContainsFunc(c.values, p.in))
+		}
+	}
+	w.notes |= GeoAbsent
+	return unknown
+}
+
+// in says whether p lies in a subdivision written CN-SH, or SH in any country.
+func (p Place) in(subdivision string) bool {
+	country, part, both := strings.Cut(subdivision, "-")
+	if !both {
+		return subdivision == p.Subdivision
+	}
+	return country == p.Country && part == p.Subdivision
+}
+
+// tryLists is the one condition that an absent id answers: it is in no list.
+func (w *walker) tryLists(c *cond) verdict {
+	for _, l := range c.lists {
+		if w.lists(l.of).Has(l.number) {
+			return yes
+		}
+	}
+	return no
+}
+
+// containsFold says whether values, already lowered, contain got.
+func containsFold(values []string, got string, locale bool) bool {
+	for _, v := range values {
+		if len(v) == len(got) && sameFold(v, got, locale) {
+			return true
+		}
+	}
+	return false
+}
+
+func sameFold(lowered, got string, locale bool) bool {
+	for i := range len(got) {
+		if lowered[i] != got[i] && lowered[i] != lowerByte(got[i], locale) {
+			return false
+		}
+	}
+	return true
+}
+
+// lowerByte folds ASCII alone: platforms and channels are ASCII words, and
+// Unicode folding would make K and the Kelvin sign one. In a locale it also takes
+// zh_CN, as some platforms write it, for zh-CN.
+func lowerByte(c byte, locale bool) byte {
+	switch {
+	case c >= 'A' && c <= 'Z':
+		return c + 'a' - 'A'
+	case c == '_' && locale:
+		return '-'
+	}
+	return c
+}
+
+func lowered(text string, locale bool) string {
+	out := []byte(text)
+	for i, c := range out {
+		out[i] = lowerByte(c, locale)
+	}
+	return string(out)
+}
