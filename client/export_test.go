@@ -1,6 +1,10 @@
 package client
 
-import "time"
+import (
+	"encoding/json"
+	"testing"
+	"time"
+)
 
 // Mark lets tests state and read ratchets.
 type Mark = mark
@@ -38,3 +42,19 @@ const MaxBody = maxBody
 
 // Reasons are all that can be reported.
 func Reasons() []Reason { return gravity() }
+
+// LaterBy is a stored state as if its answer had been received later by d, which is what it
+// looks like to a clock that was set back by d.
+func LaterBy(t testing.TB, raw []byte, d time.Duration) []byte {
+	t.Helper()
+	var s state
+	if err := json.Unmarshal(raw, &s); err != nil {
+		t.Fatal(err)
+	}
+	s.Received += d.Milliseconds()
+	raw, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}

@@ -94,9 +94,12 @@ func loopback(host string) bool {
 	return err == nil && ip.IsLoopback() || host == "localhost"
 }
 
-// ParseKeys reads the Ed25519 keys of a JWKS, such as dispatch keys export prints, by key
-// id. Keys of other kinds are passed over; a private key is an error, because an app must
-// not carry one.
+// publisherKey is how the ids of keys begin that sign releases, never records.
+const publisherKey = "publisher-"
+
+// ParseKeys reads the record keys of a JWKS, such as dispatch keys export prints, by key id.
+// Keys of other kinds and purposes are passed over; a private key is an error, because an
+// app must not carry one.
 func ParseKeys(jwks []byte) (map[string]ed25519.PublicKey, error) {
 	var set struct {
 		Keys []struct {
@@ -112,7 +115,7 @@ func ParseKeys(jwks []byte) (map[string]ed25519.PublicKey, error) {
 		if k.D != nil {
 			return nil, fmt.Errorf("read key set: key %d is private", i)
 		}
-		if k.Kty != "OKP" || k.Crv != "Ed25519" {
+		if k.Kty != "OKP" || k.Crv != "Ed25519" || strings.HasPrefix(k.Kid, publisherKey) {
 			continue
 		}
 		x, err := base64.RawURLEncoding.Strict().DecodeString(k.X)
@@ -125,7 +128,7 @@ func ParseKeys(jwks []byte) (map[string]ed25519.PublicKey, error) {
 		keys[k.Kid] = x
 	}
 	if len(keys) == 0 {
-		return nil, errors.New("read key set: it has no Ed25519 key")
+		return nil, errors.New("read key set: it has no record key of type Ed25519")
 	}
 	return keys, nil
 }

@@ -19,38 +19,38 @@ func acceptedRows() []row {
 	ok := func(name string, answer any) row {
 		return row{name: name, answer: answer, want: want{Domains: all, Marks: k1}}
 	}
-	second := ok("signed by the second pinned key", signed("k2", c))
+	second := ok("signed by the second pinned key", signedBy("k2", c))
 	second.want.Marks = map[string]client.Mark{"k2": at(412, epoch)}
 
 	fallback := ok("the app's fallback names no region",
-		signed("k1", c.with("region", "").with("endpoint", "").with("domain", "wap.bank.example").with("alternates", []string{})))
+		signedBy("k1", c.with("region", "").with("endpoint", "").with("domain", "wap.bank.example").with("alternates", []string{})))
 	fallback.want.Domains = []string{"wap.bank.example"}
 
 	bare := c.with("alternates", []string{})
-	absent := ok("absent alternates equal none", signed("k1", bare).with("alternates", nil))
+	absent := ok("absent alternates equal none", signedBy("k1", bare).with("alternates", nil))
 	absent.want.Domains = []string{"wapabst.a.com.cn", "wap.bank.example"}
 
-	suffix := ok("the domain is a suffix itself", signed("k1", c.with("domain", "a.com.cn").with("alternates", []string{})))
+	suffix := ok("the domain is a suffix itself", signedBy("k1", c.with("domain", "a.com.cn").with("alternates", []string{})))
 	suffix.want.Domains = []string{"a.com.cn", "wap.bank.example"}
 
 	ordered := ok("alternates keep their order (e67)",
-		signed("k1", c.with("alternates", []string{"x3.b.com.cn", "x1.b.com.cn", "x2.a.com.cn"})))
+		signedBy("k1", c.with("alternates", []string{"x3.b.com.cn", "x1.b.com.cn", "x2.a.com.cn"})))
 	ordered.want.Domains = []string{"wapabst.a.com.cn", "x3.b.com.cn", "x1.b.com.cn", "x2.a.com.cn", "wap.bank.example"}
 
 	repeated := ok("a domain named twice is tried once (e67)",
-		signed("k1", c.with("alternates", []string{"wapcdst.b.com.cn", "wapabst.a.com.cn", "wapcdst.b.com.cn"})))
+		signedBy("k1", c.with("alternates", []string{"wapcdst.b.com.cn", "wapabst.a.com.cn", "wapcdst.b.com.cn"})))
 
-	highest := ok("the highest release number", signed("k1", c.with("release", uint64(1<<53-1))))
+	highest := ok("the highest release number", signedBy("k1", c.with("release", uint64(1<<53-1))))
 	highest.want.Marks = map[string]client.Mark{"k1": at(1<<53-1, epoch)}
 
 	grown := c.with("weather", "fine")
 	return []row{
-		ok("a plain answer", signed("k1", c)), second, fallback, absent, suffix, ordered, repeated, highest,
-		ok("fields that the client does not know", signed("k1", grown).with("hint", object{"a": 1})),
+		ok("a plain answer", signedBy("k1", c)), second, fallback, absent, suffix, ordered, repeated, highest,
+		ok("fields that the client does not know", signedBy("k1", grown).with("hint", object{"a": 1})),
 		ok("header members that the client does not know",
 			answer(c, compact(header("k1").with("cty", "json").with("x5u", "https://evil.example"), c, key("k1")))),
-		ok("no time left for the session", signed("k1", c).with("ttl", 0)),
-		ok("no session token", signed("k1", c).with("session", nil)),
+		ok("no time left for the session", signedBy("k1", c).with("ttl", 0)),
+		ok("no session token", signedBy("k1", c).with("session", nil)),
 	}
 }
 
@@ -114,7 +114,7 @@ func signatureRows() []row {
 func claimRows() []row {
 	c := claims()
 	bad := func(name string, c object) row {
-		a := signed("k1", c)
+		a := signedBy("k1", c)
 		a["app"], a["release"] = "mobile", 412 // the answer around it looks right
 		return refused(client.BadRecord, name, a)
 	}
@@ -161,13 +161,13 @@ func domainRows() []row {
 		"label of 64 bytes", strings.Repeat("a", 64)+".a.com.cn",
 		"254 bytes", strings.Repeat("a.", 123)+"a.com.cn",
 	) {
-		rows = append(rows, refused(client.BadDomain, "domain: "+name, signed("k1", c.with("domain", domain))))
+		rows = append(rows, refused(client.BadDomain, "domain: "+name, signedBy("k1", c.with("domain", domain))))
 	}
 	return append(rows,
 		refused(client.BadDomain, "alternate outside the suffixes",
-			signed("k1", c.with("alternates", []string{"wapcdst.b.com.cn", "evil.com"}))),
-		refused(client.BadDomain, "empty alternate", signed("k1", c.with("alternates", []string{""}))),
-		refused(client.BadDomain, "fallback outside the suffixes", signed("k1", c.with("fallback", "evil.com"))),
+			signedBy("k1", c.with("alternates", []string{"wapcdst.b.com.cn", "evil.com"}))),
+		refused(client.BadDomain, "empty alternate", signedBy("k1", c.with("alternates", []string{""}))),
+		refused(client.BadDomain, "fallback outside the suffixes", signedBy("k1", c.with("fallback", "evil.com"))),
 	)
 }
 
@@ -187,7 +187,7 @@ func timeRows() []row {
 	all := []string{"wapabst.a.com.cn", "wapcdst.b.com.cn", "wap.bank.example"}
 	known := []string{"wapabst.a.com.cn", "wap.bank.example"} // an expired record's alternates are not tried
 	marks := func(kid string, m client.Mark) map[string]client.Mark { return map[string]client.Mark{kid: m} }
-	over := signed("k1", c)
+	over := signedBy("k1", c)
 	return []row{
 		{name: "equal release", answer: over, marks: marks("k1", at(412, epoch)),
 			want: want{Domains: all, Marks: marks("k1", at(412, epoch))}},
@@ -210,14 +210,14 @@ func timeRows() []row {
 		{name: "expired, but its domain is the last good one", answer: over, later: 30 * day, lastGood: "wapabst.a.com.cn",
 			want: want{Domains: known}},
 		{name: "expired, but its domain is the built-in one", later: 30 * day, lastGood: "wapcdst.b.com.cn",
-			answer: signed("k1", c.with("domain", "wap.bank.example")), want: want{Domains: []string{"wap.bank.example"}}},
+			answer: signedBy("k1", c.with("domain", "wap.bank.example")), want: want{Domains: []string{"wap.bank.example"}}},
 		{name: "expired, and only an alternate is the last good one", answer: over, later: 30 * day,
 			lastGood: "wapcdst.b.com.cn", want: want{Refused: client.Expired}},
 	}
 }
 
 func mismatchRows() []row {
-	a := signed("k1", claims())
+	a := signedBy("k1", claims())
 	differs := func(name string, a object) row { return refused(client.Mismatch, "answer differs: "+name, a) }
 	return []row{
 		differs("domain", a.with("domain", "wapcdst.b.com.cn")),
@@ -235,7 +235,7 @@ func mismatchRows() []row {
 }
 
 func bodyRows() []row {
-	a := signed("k1", claims())
+	a := signedBy("k1", claims())
 	whole := string(text(a))
 	var rows []row
 	for name, body := range pairs(

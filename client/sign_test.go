@@ -63,12 +63,12 @@ func answer(c object, record string) object {
 		"fallback": c["fallback"], "release": c["release"], "record": record, "ttl": 1200, "session": "c2Vzc2lvbg"}
 }
 
-// signed is the answer with its record under kid.
-func signed(kid string, c object) object { return answer(c, compact(header(kid), c, key(kid))) }
+// signedBy is the answer with its record under kid.
+func signedBy(kid string, c object) object { return answer(c, compact(header(kid), c, key(kid))) }
 
 // signedAt is the answer with a record that was signed just before now.
 func signedAt(now time.Time, c object) object {
-	return signed("k1", c.with("iat", now.Unix()).with("exp", now.Unix()+validity))
+	return signedBy("k1", c.with("iat", now.Unix()).with("exp", now.Unix()+validity))
 }
 
 func encode(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }

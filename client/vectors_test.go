@@ -203,7 +203,9 @@ func refused(why client.Reason, name string, answer any) row {
 	return row{name: name, answer: answer, want: want{Refused: why}}
 }
 
-func at(release uint64, issued int64) client.Mark { return client.Mark{Release: release, Issued: issued} }
+func at(release uint64, issued int64) client.Mark {
+	return client.Mark{Release: release, Issued: issued}
+}
 
 // flip changes one character of part number n of a record.
 func flip(record string, n int) string {
