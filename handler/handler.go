@@ -1,0 +1,142 @@
+// Package handler is the public listener and the ops listener.
+//
+//	GET, POST /route ── address.go   who is the client, is the peer our proxy
+//	                    input.go     header, query, body.go
+//	                    route.go     believe ─► Table.Decide ─► the pre-rendered answer + ttl + session
+//	                    metrics.go   counters resolved once a snapshot
+//	                    decision.go  one record into a bounded ring
+//
+// A request takes the current snapshot once and waits for nothing but its own
+// bytes: no lock, no disk, no network, no other service. A Handler owns no
+// goroutine; Run, which its caller starts, alone writes the decision log. When
+// that log is slow or its disk is full, records are dropped and counted, and
+// requests do not notice.
+//
+// What cannot be used in a request is left out and counted, and the request is
+// answered. Refused are only: a body that is not JSON, what is too large, an app
+// that does not exist, a path or method that does not exist, and everything
+// before the first release (503). Refusals are problems (RFC 9457) with a stable
+// code. A panic is a 500, counted and logged.
+//
+// No answer, metric or log line holds a raw id, and no answer says which rule
+// decided.
+package handler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"dispatch.example/dispatch/policy"
+	"dispatch.example/dispatch/release"
+	"dispatch.example/dispatch/whitelist"
+)
+
+// releases gives the release that answers; nil before the first. *release.Keeper has it.
+type releases interface {
+	Current() *release.Snapshot
+}
+
+// Options are what a Handler needs and may have.
+type Options struct {
+	Releases releases             // required
+	Registry *prometheus.Registry // required; served by the ops listener
+
+	Log            *slog.Logger   // default: discard. At debug level one line a request
+	TrustedProxies []netip.Prefix // peers whose forwarded headers, user ids and origin hints count
+	CORSOrigins    []string       // scheme://host[:port], or *; default: no page may read answers
+	RecordKeys     func() []byte  // JWKS of the record keys; nil: no such page
+	Checks         []Check        // more lines of the ops listener's /readyz
+	Now            func() time.Time
+
+	Decisions io.WriteCloser                                  // decision log, see RotatedFile; nil: none. Closed by Run
+	HashID    func(of whitelist.Of, id string) whitelist.Hash // required with Decisions
+	Replica   policy.Replica                                  // stands in each record
+	Databases policy.GeoDigests                               // stands in each record
+}
+
+// Handler answers the public and the ops listener.
+type Handler struct {
+	releases   releases
+	registry   *prometheus.Registry
+	log        *slog.Logger
+	proxies    proxies
+	cors       cors
+	recordKeys func() []byte
+	checks     []Check
+	now        func() time.Time
+	metrics    *metrics
+	decisions  *decisionLog // nil: none
+	scratch    sync.Pool    // of *scratch
+	public     *echo.Echo
+	ops        *echo.Echo
+}
+
+// New checks the options, registers the metrics and lays out the routes.
+func New(opt Options) (*Handler, error) {
+	if opt.Releases == nil || opt.Registry == nil {
+		return nil, errors.New("new handler: releases and registry are required")
+	}
+	if opt.Decisions != nil && opt.HashID == nil {
+		return nil, errors.New("new handler: a decision log needs a way to hash ids")
+	}
+	h := &Handler{
+		releases: opt.Releases, registry: opt.Registry, log: opt.Log, proxies: newProxies(opt.TrustedProxies),
+		recordKeys: opt.RecordKeys, checks: opt.Checks, now: opt.Now,
+	}
+	if h.log == nil {
+		h.log = slog.New(slog.DiscardHandler)
+	}
+	if h.now == nil {
+		h.now = time.Now
+	}
+	h.scratch.New = func() any { return new(scratch) }
+	var err error
+	if h.cors, err = newCORS(opt.CORSOrigins); err != nil {
+		return nil, err
+	}
+	if h.metrics, err = newMetrics(opt.Registry, opt.Releases, h.now); err != nil {
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	if opt.Decisions != nil {
+		r, err := newRenderer(opt.Replica, opt.Databases, opt.HashID)
+		if err != nil {
+			return nil, err
+		}
+		h.decisions = &decisionLog{ring: make(chan decision, ringSize), wake: make(chan struct{}, 1),
+			out: opt.Decisions, render: r, dropped: h.metrics.dropped, log: h.log}
+	}
+	h.public, h.ops = echo.New(), echo.New()
+	h.public.HTTPErrorHandler, h.ops.HTTPErrorHandler = h.fail, h.fail
+	h.publicRoutes(h.public)
+	h.opsRoutes(h.ops)
+	return h, nil
+}
+
+// Public is the public listener's handler.
+func (h *Handler) Public() http.Handler { return h.public }
+
+// Ops is the ops listener's handler.
+func (h *Handler) Ops() http.Handler { return h.ops }
+
+// Run writes the decision log until ctx ends, then what is left, and closes it.
+// End ctx after the public server has shut down, or its last records are lost.
+func (h *Handler) Run(ctx context.Context) error {
+	if h.decisions == nil {
+		<-ctx.Done()
+		return nil
+	}
+	if err := h.decisions.run(ctx); err != nil {
+		return fmt.Errorf("close decision log: %w", err)
+	}
+	return nil
+}

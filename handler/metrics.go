@@ -1,0 +1,196 @@
+package handler
+
+import (
+	"math"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"dispatch.example/dispatch/internal/fault"
+	"dispatch.example/dispatch/policy"
+	"dispatch.example/dispatch/release"
+	"dispatch.example/dispatch/whitelist"
+)
+
+// badInput is one kind of input that could not be used.
+type badInput uint8
+
+const (
+	badAttrs badInput = iota
+	badBody
+	badEscape
+	badForwarded
+	badHint // from a peer that is not one of our proxies
+	badSession
+	badSessionStale
+	badTooLarge
+	badType
+	badVersion
+	numBad
+)
+
+var badNames = [numBad]string{
+	badAttrs: "too_many_attrs", badBody: "body", badEscape: "escape", badForwarded: "forwarded",
+	badHint: "untrusted_origin", badSession: "session", badSessionStale: "stale_session",
+	badTooLarge: "too_large", badType: "json_type", badVersion: "app_version",
+}
+
+// badInputs is a set of them.
+type badInputs uint16
+
+func (b *badInputs) note(kind badInput) { *b |= 1 << kind }
+
+// untrusted is why an id counts as absent beyond whitelist's own reasons: its
+// sender is not one whom the app's identity rules believe.
+const untrusted = whitelist.Control + 1
+
+// metrics are everything that the public listener counts. Labels hold keys of
+// the configuration and words of this file, never anything that a client sent.
+type metrics struct {
+	decisions *prometheus.CounterVec
+	policies  *prometheus.CounterVec
+	absent    *prometheus.CounterVec
+	refusals  *prometheus.CounterVec
+	requests  *prometheus.CounterVec
+	bad       [numBad]prometheus.Counter
+	answered  prometheus.Counter // requests with code 200
+	seconds   prometheus.Histogram
+	dropped   prometheus.Counter
+	panics    prometheus.Counter
+
+	bound atomic.Pointer[binding] // the counters of the last snapshot that answered
+}
+
+func newMetrics(reg prometheus.Registerer, current releases, now func() time.Time) (*metrics, error) {
+	m := &metrics{
+		decisions: counters("decisions_total", "Answers of /route by app, region (empty: the app's fallback) and reason.", "app", "region", "reason"),
+		policies:  counters("policy_decisions_total", "Answers that a policy decided.", "app", "policy"),
+		absent:    counters("ids_absent_total", "Requests whose id counted as absent, and why.", "app", "id", "why"),
+		refusals:  counters("release_refusals_total", "Releases that this replica refused, by the code of the refusal.", "reason"),
+		requests:  counters("requests_total", "Requests to the public listener by HTTP status.", "code"),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "dispatch_route_seconds",
+			Help: "Time inside the /route handler, without the network.",
+			Buckets: []float64{2e-6, 5e-6, 10e-6, 20e-6, 50e-6, 100e-6, 250e-6, 500e-6,
+				1e-3, 2.5e-3, 5e-3, 10e-3, 50e-3},
+		}),
+		dropped: prometheus.NewCounter(prometheus.CounterOpts{Name: "dispatch_decision_log_dropped_total",
+			Help: "Decision records lost because the ring was full or the log could not be written."}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{Name: "dispatch_panics_total",
+			Help: "Requests that ended in a recovered panic."}),
+	}
+	m.answered = m.requests.WithLabelValues("200")
+	bad := counters("bad_inputs_total", "Inputs of /route that could not be used, by kind.", "kind")
+	for kind, name := range badNames {
+		m.bad[kind] = bad.WithLabelValues(name)
+	}
+	number := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "dispatch_release_number",
+		Help: "The release that answers; 0 before the first."}, func() float64 {
+		if s := current.Current(); s != nil {
+			return float64(s.Number)
+		}
+		return 0
+	})
+	age := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "dispatch_release_age_seconds",
+		Help: "Time since the release that answers was made; NaN before the first."}, func() float64 {
+		if s := current.Current(); s != nil {
+			return ageOf(s, now()).Seconds()
+		}
+		return math.NaN()
+	})
+	for _, c := range []prometheus.Collector{m.decisions, m.policies, m.absent, m.refusals, m.requests,
+		m.seconds, m.dropped, m.panics, bad, number, age} {
+		if err := reg.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "dispatch_" + name, Help: help}, labels)
+}
+
+// ageOf is how long ago s was made; a clock behind its maker's makes it 0.
+func ageOf(s *release.Snapshot, now time.Time) time.Duration { return max(now.Sub(s.Created), 0) }
+
+// binding holds the counters of every app of one snapshot, resolved once, so
+// that a request increments without a look-up by label.
+type binding struct {
+	snap *release.Snapshot
+	apps map[*release.Served]*appCounters
+}
+
+type appCounters struct {
+	decisions [][policy.NoID + 1]prometheus.Counter // by region + 1; 0 is the fallback
+	policies  []prometheus.Counter
+	device    [untrusted + 1]prometheus.Counter // by why; Present stays nil
+	user      [untrusted + 1]prometheus.Counter
+}
+
+// of are the counters of an app of snap. Two snapshots may be in use for the
+// length of a request; whoever finds the other one bound binds its own again.
+func (m *metrics) of(snap *release.Snapshot, app *release.Served) *appCounters {
+	b := m.bound.Load()
+	if b == nil || b.snap != snap {
+		b = m.bind(snap)
+		m.bound.Store(b)
+	}
+	return b.apps[app]
+}
+
+func (m *metrics) bind(snap *release.Snapshot) *binding {
+	b := &binding{snap: snap, apps: make(map[*release.Served]*appCounters, len(snap.Apps))}
+	for key, served := range snap.Apps {
+		regions := served.Table.Regions()
+		c := &appCounters{decisions: make([][policy.NoID + 1]prometheus.Counter, len(regions)+1)}
+		for reason := policy.Sticky; reason <= policy.NoID; reason++ {
+			c.decisions[0][reason] = m.decisions.WithLabelValues(key, "", reason.String())
+			for i := range regions {
+				c.decisions[i+1][reason] = m.decisions.WithLabelValues(key, regions[i].Key, reason.String())
+			}
+		}
+		for i := range served.App.Policies {
+			c.policies = append(c.policies, m.policies.WithLabelValues(key, served.Table.PolicyKey(int32(i))))
+		}
+		for why := whitelist.Missing; why <= untrusted; why++ {
+			c.device[why] = m.absent.WithLabelValues(key, "device", whyAbsent(why))
+			c.user[why] = m.absent.WithLabelValues(key, "user", whyAbsent(why))
+		}
+		b.apps[served] = c
+	}
+	return b
+}
+
+func whyAbsent(why whitelist.Absence) string {
+	if why == untrusted {
+		return "untrusted"
+	}
+	return why.String()
+}
+
+// decided counts one answer.
+func (c *appCounters) decided(d policy.Decision) {
+	c.decisions[d.Region+1][d.Reason].Inc()
+	if d.Policy >= 0 {
+		c.policies[d.Policy].Inc()
+	}
+}
+
+// unusable counts what was noted while the request was read and decided.
+func (m *metrics) unusable(bad badInputs) {
+	for kind := badInput(0); bad != 0; kind, bad = kind+1, bad>>1 {
+		if bad&1 != 0 {
+			m.bad[kind].Inc()
+		}
+	}
+}
+
+func (m *metrics) refused(status int) { m.requests.WithLabelValues(strconv.Itoa(status)).Inc() }
+
+// ReleaseRefused counts a release that this replica would not take.
+func (h *Handler) ReleaseRefused(err error) {
+	h.metrics.refusals.WithLabelValues(fault.CodeOf(err)).Inc()
+}

@@ -1,0 +1,214 @@
+package handler
+
+import (
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"dispatch.example/dispatch/policy"
+	"dispatch.example/dispatch/release"
+	"dispatch.example/dispatch/whitelist"
+)
+
+// scratch is what one request needs; a pool keeps them.
+type scratch struct {
+	in      inputs
+	dec     decision
+	body    []byte // of the request
+	answer  []byte
+	session []byte
+}
+
+// route answers GET, HEAD and POST /route: read, decide, append the answer.
+// Nothing on this path waits for anything but the request itself.
+func (h *Handler) route(c echo.Context) error {
+	start := h.now()
+	r := c.Request()
+	h.cors.allow(r, c.Response().Header())
+	snap := h.releases.Current()
+	switch {
+	case snap == nil:
+		return errNoRelease
+	case len(r.URL.RawQuery) > maxQuery:
+		return errQueryTooLong
+	case r.Method != http.MethodPost && hasBody(r):
+		return errBodyOnGet
+	}
+	s := h.scratch.Get().(*scratch)
+	err := h.answer(c, s, snap, start)
+	s.in.reset()
+	s.dec = decision{}
+	h.scratch.Put(s) // not after a panic: that one is left to the collector
+	return err
+}
+
+func (h *Handler) answer(c echo.Context, s *scratch, snap *release.Snapshot, start time.Time) error {
+	r := c.Request()
+	s.in.readHeaders(r.Header)
+	s.in.readQuery(r.URL.RawQuery)
+	if r.Method == http.MethodPost {
+		var err error
+		if s.body, err = s.in.readBody(r, s.body); err != nil {
+			return err
+		}
+	}
+	app := appOf(snap, strings.TrimSpace(s.in.value[fApp]), r.Host)
+	if app == nil {
+		return errUnknownApp
+	}
+	count := h.metrics.of(snap, app)
+	d := &s.dec
+	d.snap, d.app, d.id = snap, app, [2]uint64{rand.Uint64(), rand.Uint64()}
+	h.believe(s, count, r)
+	d.req.Now = start
+	h.decide(s)
+	s.render(r.Header)
+
+	header := c.Response().Header()
+	header["Content-Type"] = jsonType
+	header["Cache-Control"] = noStore
+	header["X-Content-Type-Options"] = noSniff
+	_, err := c.Response().Write(s.answer)
+	if err != nil {
+		h.log.DebugContext(r.Context(), "answer not written", "err", err) // the client has gone
+	}
+	h.decisions.add(d)
+	count.decided(d.out)
+	h.metrics.unusable(s.in.bad)
+	h.metrics.answered.Inc()
+	h.metrics.seconds.Observe(h.now().Sub(start).Seconds())
+	h.debug(c, http.StatusOK, "")
+	return nil
+}
+
+// appOf is the app that the request names, or its host's, or the default one.
+// A name that is wrong is not replaced by a guess.
+func appOf(snap *release.Snapshot, key, host string) *release.Served {
+	if key != "" {
+		return snap.Apps[key]
+	}
+	if app := snap.Hosts[plainHost(host)]; app != nil {
+		return app
+	}
+	return snap.Default
+}
+
+// plainHost is a Host header without port and trailing dot, in lower case.
+func plainHost(host string) string {
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
+		host = host[:i]
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
+// believe moves into the decision's request what the app's identity rules let
+// the sender say. Headers have no authority by their name: user ids (by default)
+// and origin hints count only from a trusted proxy.
+func (h *Handler) believe(s *scratch, count *appCounters, r *http.Request) {
+	from := h.proxies.client(r)
+	if from.bad {
+		s.in.bad.note(badForwarded)
+	}
+	in, req, app := &s.in, &s.dec.req, s.dec.app
+	var why whitelist.Absence
+	who := app.App.Identity
+	if req.Device, why = identify(app.IDs, in.value[fDevice], from.trusted || who.DeviceFrom() == release.FromAnyone); why != whitelist.Present {
+		count.device[why].Inc()
+	}
+	if req.User, why = identify(app.IDs, in.value[fUser], from.trusted || who.UserFrom() == release.FromAnyone); why != whitelist.Present {
+		count.user[why].Inc()
+	}
+	if hint := in.value[fHint]; hint != "" {
+		if from.trusted {
+			req.Hint = hint
+		} else {
+			in.bad.note(badHint)
+		}
+	}
+	req.Addr = from.addr
+	req.AppVersion, req.Platform, req.Channel = in.value[fVersion], in.value[fPlatform], in.value[fChannel]
+	req.Carrier, req.Locale, req.Attrs = in.value[fCarrier], in.value[fLocale], in.attrs
+}
+
+// identify is the normal form of an id, or why there is none.
+func identify(ids *whitelist.Normalizer, raw string, believed bool) (string, whitelist.Absence) {
+	id, why := ids.Normalize(raw)
+	if why == whitelist.Present && !believed {
+		return "", untrusted
+	}
+	return id, why
+}
+
+func (h *Handler) decide(s *scratch) {
+	d := &s.dec
+	var notes policy.Notes
+	if token := s.in.value[fSession]; token != "" {
+		d.req.Session, notes = d.app.Table.OpenSession(token, &d.req)
+	}
+	d.out = d.app.Table.Decide(&d.req)
+	d.out.Notes |= notes
+	for _, kind := range noteKinds {
+		if d.out.Notes&kind.note != 0 {
+			s.in.bad.note(kind.bad)
+		}
+	}
+}
+
+// noteKinds are the notes of a walk that count as inputs nobody could use.
+var noteKinds = [...]struct {
+	note policy.Notes
+	bad  badInput
+}{
+	{policy.BadVersion, badVersion},
+	{policy.BadSession, badSession},
+	{policy.StaleSession, badSessionStale},
+}
+
+// render puts the answer together: what was rendered and signed when the
+// release was compiled, then ttl and session.
+func (s *scratch) render(header http.Header) {
+	d := &s.dec
+	from := &d.app.Fallback
+	if d.out.Region >= 0 {
+		from = &d.app.Answer[d.out.Region][d.out.Endpoint]
+	}
+	session, left := d.app.Table.AppendSession(s.session[:0], d.out, &d.req, d.app.Life)
+	var known string
+	if v := header[recordKeys]; len(v) > 0 {
+		known = v[0]
+	}
+	s.session = session
+	b := append(s.answer[:0], from.Body(known)...)
+	b = append(b, `,"ttl":`...)
+	b = strconv.AppendInt(b, int64(s.ttl(left)/time.Second), 10)
+	b = append(b, `,"session":"`...)
+	b = append(b, session...)
+	s.answer = append(b, `"}`...)
+}
+
+func (s *scratch) ttl(left time.Duration) time.Duration {
+	req := &s.dec.req
+	switch {
+	case req.Device != "":
+		return policy.TTL(left, req.Device)
+	case req.User != "":
+		return policy.TTL(left, req.User)
+	}
+	var room [64]byte
+	addr, _ := req.Addr.AppendText(room[:0]) // an address without zone always has text
+	return policy.TTL(left, string(addr))
+}
+
+// debug writes one line a request when somebody turned that on. It names no id.
+func (h *Handler) debug(c echo.Context, status int, code string) {
+	ctx := c.Request().Context()
+	if !h.log.Enabled(ctx, slog.LevelDebug) {
+		return
+	}
+	h.log.DebugContext(ctx, "request", "method", c.Request().Method, "route", c.Path(), "status", status, "code", code)
+}
