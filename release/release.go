@@ -1,12 +1,38 @@
+// Package release is everything between a document that people wrote and the
+// answers that requests get.
+//
+// The types, in the order in which a change passes them:
+//
+//	Document, Operational   what people review, and what changes at night
+//	Manifest                both as one numbered release; Next makes it from the one before
+//	Signed                  its exact bytes, their signature and the domain records; Sign makes it
+//	Snapshot                a Signed that Loader has believed and compiled for answering
+//	Keeper                  the one pointer to the Snapshot in use
+//	Disk                    copies of the last five Signed and the Blobs that they name
+//
+// Nobody owns a goroutine here. A request reads Keeper.Current once, which is one
+// atomic load, and everything it then sees is immutable. Whoever brings a
+// release (a publisher in this process, a source, the disk at start) calls
+// Keeper.Accept from its own goroutine; one Accept runs at a time.
+//
+// What a failure does:
+//
+//   - A document or change that is wrong is refused with every mistake at once;
+//     nothing is published.
+//   - A release that a Loader refuses, or panics on, changes nothing: the Keeper
+//     serves the one it had, for ever if need be, and counts the reason.
+//   - A file that is damaged is set aside as .bad and an older one serves.
+//   - A disk that cannot be written is reported in Status; serving goes on.
+//   - Without any release Current is nil, and the process is not ready.
+//
+// Keys never travel: a manifest names session and list keys, a Keyring holds them.
 package release
 
 import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"time"
-
-	"dispatch.example/dispatch/domain"
+	"fmt"
 )
 
 // Format is the newest manifest format this program writes and reads.
@@ -18,79 +44,23 @@ const StreamEdge = "edge"
 // Digest is the SHA-256 of a blob, the name under which it is stored and fetched.
 type Digest [sha256.Size]byte
 
+// DigestOf is the digest of a blob.
+func DigestOf(blob []byte) Digest { return sha256.Sum256(blob) }
+
 // String is lower-case hex.
 func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 
-// Manifest is one release without its lists and tables, which it names by digest.
-type Manifest struct {
-	Format      int               `json:"format"`
-	Deployment  string            `json:"deployment"`
-	Stream      string            `json:"stream"`
-	Number      uint64            `json:"number"`
-	Parent      uint64            `json:"parent"`
-	Created     time.Time         `json:"created"`
-	Cause       Cause             `json:"cause"`
-	Document    Document          `json:"document"`
-	Operational Operational       `json:"operational"`
-	Keys        KeyIDs            `json:"keys"`
-	Lists       map[string]Digest `json:"lists,omitempty"`  // list key → blob of its whitelist index
-	Tables      map[string]Digest `json:"tables,omitempty"` // table key → blob of its CSV
-	Approved    Approved          `json:"approved,omitzero"`
-	Clears      bool              `json:"clears_overrides,omitempty"`
-}
+// MarshalText is String.
+func (d Digest) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// Cause is who made a release, how and why. By is a login or token name, never an id from traffic.
-type Cause struct {
-	Action string `json:"action"` // publish, relive, swap, region_state, import, patch …
-	By     string `json:"by"`
-	Reason string `json:"reason,omitempty"`
-}
-
-// KeyIDs names the keys an edge needs: current first. Key bytes never travel.
-type KeyIDs struct {
-	Session []string `json:"session"`
-	List    []string `json:"list"`
-}
-
-// Approved are marks for moves that an edge refuses without one. Each mark names
-// the release where it was approved.
-type Approved struct {
-	Hosts         map[string]uint64 `json:"hosts,omitempty"`
-	BigMove       uint64            `json:"big_move,omitempty"`
-	RegionRemoved uint64            `json:"region_removed,omitempty"`
-}
-
-// Operational is the state that changes at night, beside the document that
-// changes by review. A new document keeps it.
-type Operational struct {
-	Apps   map[string]AppState `json:"apps,omitempty"`
-	Frozen bool                `json:"frozen,omitempty"`
-}
-
-// AppState is one app's operational state. Keys of Endpoints are REGION/ENDPOINT.
-type AppState struct {
-	Regions   map[string]RegionOps   `json:"regions,omitempty"`
-	Endpoints map[string]EndpointOps `json:"endpoints,omitempty"`
-	Policies  map[string]PolicyOps   `json:"policies,omitempty"`
-	Salts     map[string]string      `json:"salts,omitempty"` // see policy.Rules.Salts
-}
-
-// RegionOps overrides a region's state of the document; Epoch only rises.
-type RegionOps struct {
-	State domain.RegionState `json:"state,omitempty"`
-	Epoch uint32             `json:"epoch,omitempty"`
-}
-
-// EndpointOps overrides an endpoint's state and weight of the document.
-type EndpointOps struct {
-	State  domain.EndpointState `json:"state,omitempty"`
-	Weight *int                 `json:"weight,omitempty"`
-}
-
-// PolicyOps holds a policy's epoch, which only rises, and its gray position.
-type PolicyOps struct {
-	Epoch uint32 `json:"epoch,omitempty"`
-	Share *int   `json:"share,omitempty"`
+// UnmarshalText reads lower-case hex.
+func (d *Digest) UnmarshalText(text []byte) error {
+	var read Digest
+	if n, err := hex.Decode(read[:], text[:min(len(text), 2*len(read))]); err != nil || n != len(read) || read.String() != string(text) {
+		return fmt.Errorf("%q is not a digest: 64 lower-case hex digits", text)
+	}
+	*d = read
+	return nil
 }
 
 // Signed is a release as it is stored and travels: the exact manifest bytes, their

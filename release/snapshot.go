@@ -3,6 +3,7 @@ package release
 import (
 	"time"
 
+	"dispatch.example/dispatch/internal/signed"
 	"dispatch.example/dispatch/policy"
 	"dispatch.example/dispatch/whitelist"
 )
@@ -10,14 +11,17 @@ import (
 // Snapshot is a release compiled for answering. It is immutable; a request takes
 // it once from the Keeper and sees one consistent world.
 type Snapshot struct {
-	Number  uint64
-	Seq     uint64 // of its records
-	Digest  Digest // of the manifest bytes
-	Created time.Time
-	Apps    map[string]*Served // by key
-	Hosts   map[string]*Served // by request host
-	Default *Served            // nil: no default
-	Lists   *whitelist.Index
+	Number   uint64
+	Seq      uint64 // of its records
+	Digest   Digest // of the manifest bytes
+	Created  time.Time
+	Manifest *Manifest          // what it was compiled from; not to be changed
+	Apps     map[string]*Served // by key
+	Hosts    map[string]*Served // by request host
+	Default  *Served            // nil: no default
+	Lists    *whitelist.Index
+
+	parts parts // what the next snapshot may reuse
 }
 
 // Served is one app, ready to answer.
@@ -26,14 +30,43 @@ type Served struct {
 	Table  *policy.Table
 	IDs    *whitelist.Normalizer
 	Life   policy.SessionLife
-	Answer [][]Answer // by region and endpoint index; standby ones included
+	Answer [][]Answer // by region and endpoint index; standby ones included, closed ones empty
 	// Fallback is the answer that names no region.
 	Fallback Answer
+
+	source string // what Table and IDs were compiled from
+	walked *walked
 }
 
-// Answer is a pre-rendered body: everything before ,"ttl":N,"session":"…"}.
-// Bodies holds one for each active record key, current first; Kids their ids.
-type Answer struct {
-	Kids   []string
-	Bodies [][]byte
+// parts are what a snapshot was made of, by what tells them apart.
+type parts struct {
+	lists    map[string]listPart
+	tables   map[string]tablePart
+	prefixes map[string]*policy.Prefixes
+	sessions *policy.SessionKeys
+	keys     KeyIDs
+	blobs    []Digest // everything that was read, in the order of reading
+}
+
+type listPart struct {
+	digest Digest
+	of     whitelist.Of
+	blob   *whitelist.IndexBlob
+}
+
+type tablePart struct {
+	digest   Digest
+	prefixes *policy.Prefixes
+}
+
+// Blobs are the digests of all lists and tables that the release consists of,
+// in the order in which a load reads them.
+func (s *Snapshot) Blobs() []Digest { return s.parts.blobs }
+
+// Mark is the snapshot's place in its stream; that of nil is the zero Mark.
+func (s *Snapshot) Mark() signed.Mark {
+	if s == nil {
+		return signed.Mark{}
+	}
+	return signed.Mark{Number: s.Number, Seq: s.Seq, Digest: s.Digest}
 }

@@ -1,0 +1,104 @@
+package release
+
+import (
+	"fmt"
+	"slices"
+
+	"dispatch.example/dispatch/domain"
+	"dispatch.example/dispatch/internal/fault"
+)
+
+// Guard refuses what no compiler would find wrong: hosts outside the suffixes or
+// without two people's approval, regions that vanish, apps that nobody could
+// serve, and more users moved at once than one person may move. Load calls it;
+// whoever publishes calls it first on a Draft. It is the last of three
+// independent guards and trusts neither of the others. cur is nil at a start.
+func (l *Loader) Guard(next, cur *Snapshot) error {
+	m := next.Manifest
+	for host, path := range m.Document.domains() {
+		if !l.opt.Suffixes.Allows(host) {
+			return fault.New(fault.Denied, "host_outside_suffixes", "%s: %q is not a host below %s", path, host, l.opt.Suffixes).
+				WithHint("the allowed suffixes are set at start only: --allowed-suffixes")
+		}
+		if at := m.Approved.Hosts[host]; at == 0 || at > m.Number {
+			return fault.New(fault.Denied, "host_not_approved", "%s: %s was never approved", path, host).
+				WithHint("propose it and have another person approve it: dispatchctl hosts")
+		}
+	}
+	if err := guardRemoved(m, cur); err != nil {
+		return err
+	}
+	for _, app := range Apply(&m.Document, m.Operational) {
+		if err := guardServed(&app); err != nil {
+			return err
+		}
+	}
+	return guardMoves(next, cur)
+}
+
+// guardRemoved wants a mark for every region that cur has and m has not. A mark
+// counts if it is newer than cur.
+func guardRemoved(m *Manifest, cur *Snapshot) error {
+	if cur == nil || m.Approved.RegionRemoved > cur.Number && m.Approved.RegionRemoved <= m.Number {
+		return nil
+	}
+	for i := range cur.Manifest.Document.Apps {
+		old := &cur.Manifest.Document.Apps[i]
+		n := slices.IndexFunc(m.Document.Apps, func(a App) bool { return a.Key == old.Key })
+		for j := range old.Regions {
+			if key := old.Regions[j].Key; n < 0 || regionOf(&m.Document.Apps[n], key) == nil {
+				return fault.New(fault.Denied, "region_removed", "region %s of app %s is gone", key, old.Key).
+					WithHint("turn it off instead, or have the removal approved")
+			}
+		}
+	}
+	return nil
+}
+
+// guardServed refuses an app whose every request would end at the fallback, and
+// an active region that has nothing to serve with.
+func guardServed(app *App) error {
+	usable := false
+	for i := range app.Regions {
+		r := &app.Regions[i]
+		if r.Condition() == domain.Active && !r.Serves() {
+			return fault.New(fault.Denied, "region_empty", "region %s of app %s is active without an active endpoint", r.Key, app.Key).
+				WithHint("activate an endpoint first, or turn the region off")
+		}
+		usable = usable || r.Condition() != domain.Off && r.Serves()
+	}
+	if !usable {
+		return fault.New(fault.Denied, "last_domain", "app %s would have no region that serves", app.Key).
+			WithHint("activate another region first")
+	}
+	return nil
+}
+
+const (
+	// unmarkedMove is how much of an app's traffic one release may move to
+	// another region without a second person: 10 %, in probes.
+	unmarkedMove = probes / 10
+	// moveError is what chance may add: the number of 10,000 random probes in a
+	// 10 % share has a standard deviation of 30, and this is three of them.
+	moveError = 90
+)
+
+// guardMoves refuses a release that moves more of an app than the unmarked limit
+// times the releases between cur and it, unless the move was approved after cur.
+func guardMoves(next, cur *Snapshot) error {
+	m := next.Manifest
+	if cur == nil || m.Approved.BigMove > cur.Number && m.Approved.BigMove <= m.Number {
+		return nil
+	}
+	steps := min(next.Number-cur.Number, probes/unmarkedMove)
+	for app, moved := range Moved(cur, next) {
+		if limit := int(steps)*unmarkedMove + moveError; moved > limit {
+			return fault.New(fault.Denied, "big_move", "app %s: %s of its traffic would move to another region, without approval at most %s may",
+				app, percent(moved), percent(int(steps)*unmarkedMove)).
+				WithHint("move less at a time, or have the move approved")
+		}
+	}
+	return nil
+}
+
+func percent(n int) string { return fmt.Sprintf("%d.%02d %%", n/100, n%100) }

@@ -1,0 +1,181 @@
+package release
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"dispatch.example/dispatch/internal/fault"
+)
+
+// FromDisk is the source of a release that Restore found.
+const FromDisk = "disk"
+
+// Keeper holds the snapshot in use. Current is one atomic load. Accept and
+// Restore change it, one at a time, and leave it alone on every failure.
+type Keeper struct {
+	loader  *Loader
+	disk    *Disk // nil: no copy is kept
+	current atomic.Pointer[Snapshot]
+	turn    chan struct{} // holds one token: whoever has it may change current
+
+	mu      sync.Mutex // guards what follows
+	status  Status
+	since   time.Time // of the current snapshot, on the monotonic clock
+	changed chan struct{}
+}
+
+// Status is what a Keeper says about itself. A copy is the reader's own.
+type Status struct {
+	Number   uint64 // 0: nothing was ever loaded
+	Seq      uint64
+	Digest   Digest
+	Created  time.Time
+	Age      time.Duration     // since it was taken into use here, on the monotonic clock
+	Source   string            // who brought it: publisher, disk, …
+	Refusal  *Refusal          // the last one since the snapshot was taken into use
+	Refused  map[string]uint64 // refusals by code since the start
+	DiskErr  string            // why the last copy could not be written; empty: it could
+	DiskErrs uint64            // copies that could not be written since the start
+	DiskBad  uint64            // damaged files set aside since the start
+}
+
+// Refusal is a release that was not taken into use.
+type Refusal struct {
+	Number uint64 `json:"number"`
+	Seq    uint64 `json:"seq"`
+	Source string `json:"source"`
+	Code   string `json:"code"`
+	Reason string `json:"reason"`
+}
+
+// NewKeeper returns a Keeper without a snapshot. disk may be nil.
+func NewKeeper(loader *Loader, disk *Disk) (*Keeper, error) {
+	if loader == nil {
+		return nil, errors.New("keeper: no loader")
+	}
+	k := &Keeper{loader: loader, disk: disk, turn: make(chan struct{}, 1), changed: make(chan struct{})}
+	k.turn <- struct{}{}
+	k.status.Refused = map[string]uint64{}
+	return k, nil
+}
+
+// Current is the snapshot in use, nil before the first.
+func (k *Keeper) Current() *Snapshot { return k.current.Load() }
+
+// Accept takes a release into use if it may follow the current one, and keeps a
+// copy of it on disk. The release that is in use already is no error and changes
+// nothing. On an error the current one stays in use, and Status says why. That a
+// copy could not be written is no error: it is in Status too. source says who
+// brought the release.
+func (k *Keeper) Accept(ctx context.Context, s Signed, blobs Blobs, source string) error {
+	select {
+	case <-k.turn:
+		defer func() { k.turn <- struct{}{} }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	cur := k.current.Load()
+	if cur != nil && cur.is(s) {
+		return nil
+	}
+	next, err := k.loader.Load(ctx, s, blobs, cur)
+	if err != nil {
+		if ctx.Err() == nil { // otherwise nothing is wrong with the release
+			k.refused(s, source, err)
+		}
+		return err
+	}
+	k.use(next, source)
+	if k.disk != nil && source != FromDisk {
+		k.wrote(k.disk.Write(ctx, s, next.Blobs(), blobs))
+	}
+	return nil
+}
+
+// is says whether s is the release that the snapshot was compiled from, with the same records.
+func (s *Snapshot) is(other Signed) bool {
+	return s.Number == other.Number && s.Seq == other.Records.Seq && s.Digest == DigestOf(other.Manifest)
+}
+
+func (k *Keeper) use(next *Snapshot, source string) {
+	k.current.Store(next)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.status.Number, k.status.Seq, k.status.Digest, k.status.Created = next.Number, next.Seq, next.Digest, next.Created
+	k.status.Source, k.status.Refusal = source, nil
+	k.since = time.Now()
+	close(k.changed)
+	k.changed = make(chan struct{})
+}
+
+func (k *Keeper) refused(s Signed, source string, err error) {
+	code := fault.CodeOf(err)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.status.Refused[code]++
+	k.status.Refusal = &Refusal{Number: s.Number, Seq: s.Records.Seq, Source: source, Code: code, Reason: err.Error()}
+}
+
+func (k *Keeper) wrote(err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.status.DiskErr = ""
+	if err != nil {
+		k.status.DiskErr = err.Error()
+		k.status.DiskErrs++
+	}
+}
+
+// Restore takes the newest usable copy on disk into use. Copies that are damaged
+// or refused are passed over, and Status counts them. It is fs.ErrNotExist when
+// there is no copy.
+func (k *Keeper) Restore(ctx context.Context) error {
+	if k.disk == nil {
+		return fs.ErrNotExist
+	}
+	return k.disk.Restore(ctx, func(ctx context.Context, s Signed, blobs Blobs) error {
+		return k.Accept(ctx, s, blobs, FromDisk)
+	})
+}
+
+// Status is what is in use and what went wrong last.
+func (k *Keeper) Status() Status {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := k.status
+	s.Refused = maps.Clone(k.status.Refused)
+	if s.Refusal != nil {
+		refusal := *s.Refusal
+		s.Refusal = &refusal
+	}
+	if s.Number != 0 {
+		s.Age = time.Since(k.since)
+	}
+	if k.disk != nil {
+		s.DiskBad = k.disk.Bad()
+	}
+	return s
+}
+
+// Changed is closed when the next snapshot is taken into use. Ask for it before
+// reading Current, or a change may be missed:
+//
+//	for {
+//		changed := k.Changed()
+//		use(k.Current())
+//		select {
+//		case <-changed:
+//		case <-ctx.Done():
+//			return
+//		}
+//	}
+func (k *Keeper) Changed() <-chan struct{} {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.changed
+}
