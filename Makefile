@@ -1,0 +1,63 @@
+# What a person types here is one word; make help lists the words. Each target
+# says what it needs and fails when it cannot have it; nothing is skipped.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# staticcheck is pinned here and run from the module cache, so that it is no
+# dependency of the product.
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+# One package's tests may take this long with the race detector on two cores.
+TEST_TIMEOUT := 12m
+
+FUZZTIME ?= 30s
+PACKAGES ?= ./...
+
+.PHONY: help run install test check format vet lint modules house bench fuzz
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: ## Serve examples/mobile-bank.yaml; no other program is needed
+	go run ./cmd/dispatch serve --demo
+
+test: install ## All tests with the race detector; finds or installs the servers they need
+	go test -race -timeout $(TEST_TIMEOUT) $(PACKAGES)
+
+check: format vet lint modules house test ## Everything CI runs: the above, format, vet, lint, modules, house rules, docs
+
+format: ## Name the files that gofmt would change
+	@changed=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go' | while read -r f; do if [ -f "$$f" ]; then echo "$$f"; fi; done)); \
+	if [ -n "$$changed" ]; then echo "gofmt would change:"; echo "$$changed"; echo "try: gofmt -w FILE"; exit 1; fi
+
+vet: ## go vet
+	go vet ./...
+
+lint: ## staticcheck; staticcheck.conf has the list of checks
+	go run $(STATICCHECK) ./...
+
+modules: ## go.mod and go.sum are tidy, and the modules are the ones they name
+	go mod tidy -diff
+	go mod verify
+
+house: ## The house rules and the links of the documentation (seconds; also part of test)
+	go test ./internal/house
+
+install: ## Find what the tests start, or install it (Debian, root); elsewhere say what to install
+	@go run ./internal/testenv/install
+
+bench: ## All benchmarks and the comparison with nginx and HAProxy; writes bench/RESULTS.md
+	@go run ./internal/testenv/install bench
+	go run ./bench
+
+fuzz: ## Every fuzz target for FUZZTIME (30s)
+	@for package in $$(go list $(PACKAGES)); do \
+		list=$$(go test -list '^Fuzz' "$$package"); \
+		for target in $$(grep '^Fuzz' <<<"$$list" || true); do \
+			echo "$$package $$target"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package"; \
+		done; \
+	done
