@@ -26,7 +26,7 @@ func (h *Handler) publicRoutes(e *echo.Echo) {
 func (h *Handler) opsRoutes(e *echo.Echo) {
 	e.GET("/healthz", h.safe(h.alive))
 	e.GET("/readyz", h.safe(h.ready(h.checks...)))
-	e.GET("/metrics", echo.WrapHandler(promhttp.HandlerFor(h.registry, promhttp.HandlerOpts{Registry: h.registry})))
+	e.GET("/metrics", echo.WrapHandler(promhttp.HandlerFor(h.registry, promhttp.HandlerOpts{})))
 	e.GET("/debug/pprof/*", echo.WrapHandler(http.HandlerFunc(pprof.Index)))
 	e.GET("/debug/pprof/cmdline", echo.WrapHandler(http.HandlerFunc(pprof.Cmdline)))
 	e.GET("/debug/pprof/profile", echo.WrapHandler(http.HandlerFunc(pprof.Profile)))

@@ -1,0 +1,199 @@
+package handler
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestTooLarge(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	fits := "/route?app=mobile&x=" + strings.Repeat("y", maxQuery-len("app=mobile&x="))
+	for _, tc := range []struct {
+		name, method, target, body string
+		status                     int
+		code                       string
+	}{
+		{"query of 2 KiB", http.MethodGet, fits, "", 200, ""},
+		{"query over 2 KiB", http.MethodGet, fits + "y", "", 414, "query_too_long"},
+		{"100,000 parameters", http.MethodGet, "/route?" + strings.Repeat("a=&", 100_000), "", 414, "query_too_long"},
+		{"body of 8 KiB", http.MethodPost, "/route", `{"app":"mobile"}` + strings.Repeat(" ", maxBody-16), 200, ""},
+		{"body over 8 KiB", http.MethodPost, "/route", strings.Repeat(" ", maxBody+1), 413, "body_too_large"},
+		{"deep body", http.MethodPost, "/route", `{"a":` + strings.Repeat("[", 8000), 400, "bad_body"},
+	} {
+		w := f.do(tc.method, tc.target, tc.body)
+		if w.Code != tc.status {
+			t.Errorf("%s: %d %s, want %d", tc.name, w.Code, w.Body, tc.status)
+			continue
+		}
+		if tc.code != "" && (!strings.Contains(w.Body.String(), `"code":"`+tc.code+`"`) || w.Header().Get("Content-Type") != "application/problem+json") {
+			t.Errorf("%s: %v %s, want problem %s", tc.name, w.Header(), w.Body, tc.code)
+		}
+	}
+	f.wantMetric(t, `dispatch_bad_inputs_total{kind="too_large"} 3`)
+	f.wantMetric(t, `dispatch_requests_total{code="414"} 2`)
+}
+
+func TestMethods(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for method, want := range map[string]int{"GET": 200, "HEAD": 200, "POST": 200, "OPTIONS": 204,
+		"PUT": 405, "PATCH": 405, "DELETE": 405, "TRACE": 405, "BREW": 405} {
+		w := f.do(method, "/route?app=mobile", "")
+		if w.Code != want {
+			t.Errorf("%s: %d, want %d", method, w.Code, want)
+		}
+		if want == 405 {
+			allowed := strings.Split(w.Header().Get("Allow"), ", ")
+			slices.Sort(allowed)
+			if !slices.Equal(allowed, []string{"GET", "HEAD", "OPTIONS", "POST"}) {
+				t.Errorf("%s: Allow %v", method, allowed)
+			}
+		}
+	}
+}
+
+func TestCORSOrigins(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []string{"m.bank.example", "https://m.bank.example/", "https://m.bank.example/x", "null", "", "ftp://a", "https://u@a"} {
+		if _, err := newCORS([]string{"https://ok.example", bad}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%q", bad)) {
+			t.Errorf("origin %q: error %v", bad, err)
+		}
+	}
+	for _, tc := range []struct{ allowed, origin, want, vary string }{
+		{"https://a.example:8443", "https://a.example:8443", "https://a.example:8443", "Origin"},
+		{"https://a.example", "https://a.example.evil.example", "", "Origin"},
+		{"https://a.example", "null", "", "Origin"},
+		{"https://a.example", "", "", "Origin"},
+		{"*", "https://anything.example", "*", ""},
+	} {
+		f := newFixture(t, func(o *Options) { o.CORSOrigins = []string{tc.allowed} })
+		w := f.get("/route", "Origin", tc.origin)
+		h := w.Header()
+		if h.Get("Access-Control-Allow-Origin") != tc.want || h.Get("Vary") != tc.vary || h.Get("Access-Control-Allow-Credentials") != "" {
+			t.Errorf("%q asks where %q is allowed: %v", tc.origin, tc.allowed, h)
+		}
+	}
+}
+
+// start serves the public handler on loopback with the product's limits.
+func start(t *testing.T, f *fixture, log *slog.Logger) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Server(f.handler.Public(), log)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Serve(l) }()
+	t.Cleanup(func() {
+		_ = s.Shutdown(context.Background())
+		<-done
+	})
+	return l.Addr().String()
+}
+
+// exchange sends raw bytes on a connection of its own and reads the answer to the end.
+func exchange(t *testing.T, addr, raw string) string {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.WriteString(c, raw) // the server may refuse before it has read all
+	answer, _ := io.ReadAll(c)    // and reset, after its answer
+	return string(answer)
+}
+
+func TestOverTheWire(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	var log lockedBuffer
+	addr := start(t, f, slog.New(slog.NewJSONHandler(&log, nil)))
+	for _, tc := range []struct{ name, raw, want string }{
+		{"a request", "GET /route?app=mobile HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "HTTP/1.1 200"},
+		{"15 KiB of cookies", "GET /route HTTP/1.1\r\nHost: a\r\nConnection: close\r\nCookie: " + strings.Repeat("c", 15<<10) + "\r\n\r\n", "HTTP/1.1 200"},
+		{"17 KiB of cookies", "GET /route HTTP/1.1\r\nHost: a\r\nCookie: " + strings.Repeat("c", 17<<10) + "\r\n\r\n", "HTTP/1.1 431"},
+		{"1 MiB header", "GET /route HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("c", 1<<20) + "\r\n\r\n", "HTTP/1.1 431"},
+		{"query too long", "GET /route?" + strings.Repeat("q", 3000) + " HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "HTTP/1.1 414"},
+		{"two lengths", "POST /route HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}", "HTTP/1.1 400"},
+		{"two hosts", "GET /route HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "HTTP/1.1 400"},
+		{"absolute form", "GET http://corp.bank.example/route HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", `"app":"corporate"`},
+		{"semicolon in the query", "GET /route?app=corporate&user_id=a;b HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "HTTP/1.1 200"},
+		{"garbage", "\x16\x03\x01\x02\r\n\r\n", "HTTP/1.1 400"},
+		{"bodies on GET end the connection", "GET /route HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nx", "HTTP/1.1 400"},
+		{"chunked body over the limit", "POST /route HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2400\r\n" + strings.Repeat(" ", 0x2400) + "\r\n", "HTTP/1.1 413"},
+		{"HEAD", "HEAD /route HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "HTTP/1.1 200"},
+		{"any OPTIONS", "OPTIONS * HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "HTTP/1.1 200"},
+	} {
+		got := exchange(t, addr, tc.raw)
+		if !strings.Contains(got, tc.want) {
+			t.Errorf("%s: %.200q, want %s", tc.name, got, tc.want)
+		}
+		if tc.name == "HEAD" && !strings.HasSuffix(got, "\r\n\r\n") {
+			t.Errorf("HEAD has a body: %q", got)
+		}
+	}
+	if log.String() != "" {
+		t.Errorf("requests of strangers write log lines: %s", log.String())
+	}
+}
+
+// TestSlowHeadersAreCutOff is SEC25's slowloris on real sockets: each connection
+// ends within its 2 seconds, and others are answered meanwhile.
+func TestSlowHeadersAreCutOff(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	addr := start(t, f, slog.New(slog.DiscardHandler))
+	var slow sync.WaitGroup
+	begin := time.Now()
+	for range 20 {
+		slow.Go(func() {
+			if got := exchange(t, addr, "GET /route HTTP/1.1\r\nHost: a\r\nX-Slow: "); strings.Contains(got, " 200 ") {
+				t.Errorf("a header without end was answered: %q", got)
+			}
+		})
+	}
+	if got := exchange(t, addr, "GET /route HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"); !strings.Contains(got, " 200 ") {
+		t.Errorf("an honest request beside them: %q", got)
+	}
+	if d := time.Since(begin); d > time.Second {
+		t.Errorf("the honest request took %v", d)
+	}
+	slow.Wait()
+	if d := time.Since(begin); d > 4*time.Second {
+		t.Errorf("slow connections lived %v, the limit is 2 s", d)
+	}
+}
+
+// lockedBuffer is a log that several goroutines write.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
