@@ -54,7 +54,8 @@ bench: ## All benchmarks and the comparison with nginx and HAProxy; writes bench
 	go run ./bench
 
 fuzz: ## Every fuzz target for FUZZTIME (30s)
-	@for package in $$(go list $(PACKAGES)); do \
+	@packages=$$(go list $(PACKAGES)); \
+	for package in $$packages; do \
 		list=$$(go test -list '^Fuzz' "$$package"); \
 		for target in $$(grep '^Fuzz' <<<"$$list" || true); do \
 			echo "$$package $$target"; \

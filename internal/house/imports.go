@@ -33,6 +33,7 @@ var places = []place{
 		libs: "github.com/cespare/xxhash github.com/gaissmai/bart github.com/oschwald/maxminddb-golang github.com/dchest/siphash"},
 	{dir: "discovery", tier: 1, only: "internal/fault internal/signed"},
 	{dir: "release", tier: 2},
+	{dir: "ledger", tier: 2, only: "internal/fault internal/signed domain whitelist policy release"},
 	{dir: "store", tier: 3},
 	{dir: "handler", tier: 3},
 	{dir: "admin", tier: 3},

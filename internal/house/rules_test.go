@@ -24,6 +24,8 @@ var sources = []source{
 	{"imports", "e2e/a.go", `package e2e; import "m/store"`, "interface of your own"},
 	{"imports", "release/a.go", `package release; import "m/store"`, "downward"},
 	{"imports", "release/a.go", `package release; import "m/client"`, "downward"},
+	{"imports", "release/a.go", `package release; import "m/ledger"`, "downward"},
+	{"imports", "ledger/a.go", `package ledger; import "m/store"`, "only internal/fault"},
 	{"imports", "discovery/consul/a.go", `package consul; import "m/domain"`, "only internal/fault"},
 	{"imports", "client/a.go", `package client; import "m/internal/fault"`, "only client"},
 	{"imports", "client/a_test.go", `package client; import "m/release"`, "only client"},
@@ -32,7 +34,7 @@ var sources = []source{
 	{"imports", "surprise/a.go", `package surprise`, "in no tier"},
 	{"imports", "domain/a.go", `package domain; import "m/surprise"`, "in no tier"},
 	{"imports", "cmd/dispatch/a.go", `package main; import ("m/store"; "m/admin"; "m/handler"; "m/internal/fault")`, ""},
-	{"imports", "admin/a.go", `package admin; import ("m/admin/actions"; "m/release")`, ""},
+	{"imports", "admin/a.go", `package admin; import ("m/admin/actions"; "m/release"; "m/ledger")`, ""},
 	{"imports", "store/a_test.go", `package store; import "m/internal/testenv"`, ""},
 
 	{"libraries", "release/a.go", `package release; import "github.com/cespare/xxhash/v2"`, "one hash"},
