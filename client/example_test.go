@@ -17,14 +17,37 @@ func exampleHosts() (client.Options, *bank) {
 	return b.options(), b
 }
 
-func Example() {
-	// From the app's binary: whom to ask, whom to believe, where to go when all fails.
-	opt := options()
-	opt.Transport = both(says(signedAt(time.Now(), claims())))
-
-	c, err := client.New(opt)
+// open is the program of README.md.
+func open(recordKeys []byte, folder string, transport http.RoundTripper) (*client.Client, error) {
+	keys, err := client.ParseKeys(recordKeys) // embedded: what dispatch keys export printed
 	if err != nil {
-		fmt.Println(err) // a mistake of the developer, never of the network
+		return nil, err
+	}
+	return client.New(client.Options{
+		App:        "mobile",
+		Deployment: "bank",
+		Bootstrap:  []string{"https://wap1.bank.example", "https://wap2.bank.example"},
+		Keys:       keys,
+		Suffixes:   []string{"bank.example", "a.com.cn", "b.com.cn"},
+		BuiltIn:    "wap.bank.example",
+		DeviceID:   "d-1001",
+		Store:      client.FileStore{Path: filepath.Join(folder, "route.json")},
+		Transport:  transport,
+	})
+}
+
+func Example() {
+	folder, err := os.MkdirTemp("", "app")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(folder)
+	_, transport := exampleHosts()
+
+	c, err := open([]byte(keySet("k1", "k2")), folder, transport)
+	if err != nil {
+		fmt.Println(err) // a mistake in the options, never the network
 		return
 	}
 	defer c.Close()

@@ -301,6 +301,22 @@ func TestTTLIsTheServersButAtMostADay(t *testing.T) {
 	}
 }
 
+func TestTTLCountsFromTheRequest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := both(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(900 * time.Millisecond) // the server may have decided right at the start of these
+			says(signedAt(time.Now(), claims()).with("ttl", 10))(w, r)
+		})
+		c := newClient(t, b.options())
+		c.Route(background())
+		time.Sleep(9099 * time.Millisecond)
+		equal(t, "10 s after the request, less 1 ms", c.Route(background()).Source, client.Cached)
+		time.Sleep(time.Millisecond)
+		equal(t, "10 s after the request", c.Route(background()).Source, client.Fresh)
+	})
+}
+
 // e68: the app holds B and B is drained hard. It leaves B after the rest of the ttl and one
 // call, however long that call takes.
 func TestWorstCaseOfADrainIsTTLAndOneCall(t *testing.T) {

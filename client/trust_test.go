@@ -113,7 +113,7 @@ func TestTheRatchetMovesOnlyAfterEveryCheck(t *testing.T) {
 			}
 			equal(t, "a lower release afterwards", route(c, b, signedAt(now, claims())).Source, client.Fresh)
 			c.Close()
-			if strings.Contains(string(store.state), "900") {
+			if strings.Contains(string(store.state), `"release":900`) {
 				t.Errorf("release 900 is in the store: %s", store.state)
 			}
 		})
