@@ -1,0 +1,278 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"gorm.io/gorm"
+	"gorm.io/gorm/clause"
+
+	"dispatch.example/dispatch/internal/fault"
+	"dispatch.example/dispatch/release"
+)
+
+// AuditEntry is one row of the audit chain.
+type AuditEntry struct {
+	Seq     uint64          `json:"seq"`
+	At      time.Time       `json:"at"`
+	Actor   string          `json:"actor"`
+	Action  string          `json:"action"`
+	Target  string          `json:"target,omitempty"`
+	Reason  string          `json:"reason,omitempty"`
+	Details json.RawMessage `json:"details"`
+	Stream  string          `json:"stream,omitempty"`
+	Release uint64          `json:"release,omitempty"`
+	Hash    release.Digest  `json:"-"`
+}
+
+// AuditHead is the end of the chain. Kept outside the database, it shows a cut
+// or a rewrite of everything before it.
+type AuditHead struct {
+	Seq  uint64
+	Hash release.Digest
+}
+
+// AuditFilter narrows Audit; zero fields do not.
+type AuditFilter struct {
+	Actor, Action, Target string
+	Stream                string
+	Release               uint64
+	Since, Until          time.Time // Since ≤ at < Until
+	Before                uint64    // only rows below this seq: the next page
+	Limit                 int       // default 100, at most 1000
+}
+
+// AuditCheck is what VerifyAudit found.
+type AuditCheck struct {
+	Head    AuditHead // the last good row
+	Bad     uint64    // seq of the first bad row; 0: none
+	Problem string    // what is wrong with it
+}
+
+type auditRow struct {
+	Seq     int64   `gorm:"column:seq;primaryKey;autoIncrement:false"`
+	At      int64   `gorm:"column:at"`
+	Actor   string  `gorm:"column:actor"`
+	Action  string  `gorm:"column:action"`
+	Target  string  `gorm:"column:target"`
+	Reason  string  `gorm:"column:reason"`
+	Details string  `gorm:"column:details"`
+	Stream  *string `gorm:"column:stream"`
+	Number  *int64  `gorm:"column:number"`
+	Prev    []byte  `gorm:"column:prev"`
+	Hash    []byte  `gorm:"column:hash"`
+}
+
+// TableName is the table's name.
+func (auditRow) TableName() string { return "audit" }
+
+type auditHeadRow struct {
+	ID   int    `gorm:"column:id;primaryKey;autoIncrement:false"`
+	Seq  int64  `gorm:"column:seq"`
+	Hash []byte `gorm:"column:hash"`
+}
+
+// TableName is the table's name.
+func (auditHeadRow) TableName() string { return "audit_head" }
+
+// Record writes an audit row for what changes nothing here: a sign-in, an
+// override on an edge, a look-up of a person's route.
+func (s *Store) Record(ctx context.Context, c Change) error {
+	return s.change(ctx, &c, func(*gorm.DB) error { return nil })
+}
+
+// Audit returns rows, newest first.
+func (s *Store) Audit(ctx context.Context, f AuditFilter) ([]AuditEntry, error) {
+	var rows []auditRow
+	err := s.view(ctx, func(tx *gorm.DB) error {
+		return f.apply(tx).Order("seq DESC").Limit(limit(f.Limit)).Find(&rows).Error
+	})
+	entries := make([]AuditEntry, len(rows))
+	for i, r := range rows {
+		entries[i] = r.entry()
+	}
+	return entries, err
+}
+
+func (f AuditFilter) apply(tx *gorm.DB) *gorm.DB {
+	for column, value := range map[string]string{"actor": f.Actor, "action": f.Action, "target": f.Target, "stream": f.Stream} {
+		if value != "" {
+			tx = tx.Where(column+" = ?", value)
+		}
+	}
+	if f.Release > 0 {
+		tx = tx.Where("number = ?", f.Release)
+	}
+	if !f.Since.IsZero() {
+		tx = tx.Where("at >= ?", micros(f.Since))
+	}
+	if !f.Until.IsZero() {
+		tx = tx.Where("at < ?", micros(f.Until))
+	}
+	if f.Before > 0 {
+		tx = tx.Where("seq < ?", f.Before)
+	}
+	return tx
+}
+
+// AuditHead returns the end of the chain.
+func (s *Store) AuditHead(ctx context.Context) (AuditHead, error) {
+	var row auditHeadRow
+	err := s.view(ctx, func(tx *gorm.DB) error { return tx.Take(&row).Error })
+	if err != nil {
+		return AuditHead{}, err
+	}
+	return row.head(), nil
+}
+
+// verifyBatch rows are read at a time; a row with its details is about 1 KB.
+const verifyBatch = 1000
+
+// VerifyAudit walks the whole chain and names the first bad row. known are heads
+// that were kept outside; only they can show that the tail was cut or that
+// everything was rewritten.
+func (s *Store) VerifyAudit(ctx context.Context, known ...AuditHead) (AuditCheck, error) {
+	kept := make(map[uint64]release.Digest, len(known))
+	for _, h := range known {
+		kept[h.Seq] = h.Hash
+	}
+	delete(kept, 0) // nothing is before the first row
+	var check AuditCheck
+	err := s.view(ctx, func(tx *gorm.DB) error {
+		check = AuditCheck{}
+		for {
+			var rows []auditRow
+			if err := tx.Where("seq > ?", check.Head.Seq).Order("seq").Limit(verifyBatch).Find(&rows).Error; err != nil {
+				return err
+			}
+			for _, r := range rows {
+				if check.Problem = verifyRow(r, check.Head, kept); check.Problem != "" {
+					check.Bad = check.Head.Seq + 1
+					return nil
+				}
+				check.Head = AuditHead{Seq: uint64(r.Seq), Hash: release.Digest(r.Hash)}
+			}
+			if len(rows) < verifyBatch {
+				break
+			}
+		}
+		var end auditHeadRow
+		if err := tx.Take(&end).Error; err != nil {
+			return err
+		}
+		check.end(end.head(), kept)
+		return nil
+	})
+	return check, err
+}
+
+// verifyRow says what is wrong with the row that should follow head.
+func verifyRow(r auditRow, head AuditHead, kept map[uint64]release.Digest) string {
+	next := head.Seq + 1
+	if uint64(r.Seq) != next {
+		return fmt.Sprintf("row %d is missing", next)
+	}
+	if len(r.Hash) != sha256.Size || release.Digest(r.Hash) != r.sum(head.Hash) || string(r.Prev) != string(head.Hash[:]) {
+		return fmt.Sprintf("row %d was edited or moved", next)
+	}
+	if hash, ok := kept[next]; ok && hash != release.Digest(r.Hash) {
+		return fmt.Sprintf("row %d is not the one whose hash was kept outside: it or a row before it was rewritten", next)
+	}
+	return ""
+}
+
+// end compares the last row with the heads that should be there.
+func (c *AuditCheck) end(end AuditHead, kept map[uint64]release.Digest) {
+	last := end.Seq
+	for seq := range kept {
+		last = max(last, seq)
+	}
+	switch {
+	case last > c.Head.Seq:
+		c.Bad, c.Problem = c.Head.Seq+1, fmt.Sprintf("rows %d to %d were cut off", c.Head.Seq+1, last)
+	case end != c.Head:
+		c.Bad, c.Problem = c.Head.Seq, "audit_head is not the end of the chain"
+	}
+}
+
+// lockAuditHead makes this the only change until the transaction ends.
+func lockAuditHead(tx *gorm.DB) (AuditHead, error) {
+	var row auditHeadRow
+	if err := tx.Clauses(clause.Locking{Strength: "UPDATE"}).Take(&row).Error; err != nil {
+		return AuditHead{}, fmt.Errorf("lock audit head: %w", err)
+	}
+	return row.head(), nil
+}
+
+// appendAudit writes the row; a trigger moves the head.
+func appendAudit(tx *gorm.DB, head AuditHead, c *Change, now time.Time) error {
+	row := auditRow{Seq: int64(head.Seq + 1), At: micros(now), Actor: c.By, Action: c.Action, Target: c.Target,
+		Reason: c.Reason, Details: string(c.Details), Prev: head.Hash[:]}
+	if c.stream != "" {
+		number := int64(c.number)
+		row.Stream, row.Number = &c.stream, &number
+	}
+	sum := row.sum(head.Hash)
+	row.Hash = sum[:]
+	if err := tx.Create(&row).Error; err != nil {
+		return fmt.Errorf("write audit row %d: %w", row.Seq, err)
+	}
+	return nil
+}
+
+// sum is the row's hash: SHA-256 over a tag, the hash before, and each field
+// with its length, so that no two rows have the same bytes.
+func (r auditRow) sum(prev release.Digest) release.Digest {
+	var stream, number string
+	if r.Stream != nil {
+		stream = *r.Stream
+	}
+	if r.Number != nil {
+		number = strconv.FormatInt(*r.Number, 10)
+	}
+	h := sha256.New()
+	for _, field := range []string{"dispatch-audit-1", string(prev[:]), strconv.FormatInt(r.Seq, 10),
+		strconv.FormatInt(r.At, 10), r.Actor, r.Action, r.Target, r.Reason, r.Details, stream, number} {
+		var size [8]byte
+		binary.BigEndian.PutUint64(size[:], uint64(len(field)))
+		h.Write(size[:])
+		h.Write([]byte(field))
+	}
+	return release.Digest(h.Sum(nil))
+}
+
+func (r auditRow) entry() AuditEntry {
+	e := AuditEntry{Seq: uint64(r.Seq), At: fromMicros(&r.At), Actor: r.Actor, Action: r.Action, Target: r.Target,
+		Reason: r.Reason, Details: json.RawMessage(r.Details)}
+	copy(e.Hash[:], r.Hash)
+	if r.Stream != nil {
+		e.Stream = *r.Stream
+	}
+	if r.Number != nil {
+		e.Release = uint64(*r.Number)
+	}
+	return e
+}
+
+func (r auditHeadRow) head() AuditHead {
+	h := AuditHead{Seq: uint64(r.Seq)}
+	copy(h.Hash[:], r.Hash)
+	return h
+}
+
+// limit is a page's size.
+func limit(n int) int {
+	if n <= 0 {
+		return 100
+	}
+	return min(n, 1000)
+}
+
+func notFound(code, format string, args ...any) error {
+	return fault.New(fault.NotFound, code, format, args...)
+}

@@ -1,0 +1,240 @@
+package store
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"dispatch.example/dispatch/migrations"
+	"dispatch.example/dispatch/whitelist"
+)
+
+func fillIn(text string, oldnew ...string) string {
+	return strings.NewReplacer(oldnew...).Replace(text)
+}
+
+// dropGuards does what the owner of the database can.
+func dropGuards(t *testing.T, s *Store) {
+	t.Helper()
+	for _, trigger := range []string{"audit_insert", "audit_insert_head", "audit_update", "audit_delete"} {
+		must(t, rawSQL(s, "DROP TRIGGER "+trigger))
+	}
+}
+
+// SEC19: verify names the first bad row.
+func TestVerifyNamesTheFirstBadRow(t *testing.T) {
+	swap := []string{"UPDATE audit SET seq = 99 WHERE seq = 3", "UPDATE audit SET seq = 3 WHERE seq = 4", "UPDATE audit SET seq = 4 WHERE seq = 99"}
+	tests := []struct {
+		name   string
+		damage []string
+		known  bool // a head was kept outside
+		bad    uint64
+		say    string
+	}{
+		{"nothing", nil, false, 0, ""},
+		{"nothing, with a head kept outside", nil, true, 0, ""},
+		{"actor edited", []string{"UPDATE audit SET actor = 'eve' WHERE seq = 3"}, false, 3, "edited"},
+		{"time edited", []string{"UPDATE audit SET at = at + 1 WHERE seq = 1"}, false, 1, "edited"},
+		{"details edited", []string{"UPDATE audit SET details = '{}' WHERE seq = 10"}, false, 10, "edited"},
+		{"release removed", []string{"UPDATE audit SET number = NULL WHERE seq = 5"}, false, 5, "edited"},
+		{"hash edited", []string{"UPDATE audit SET hash = prev WHERE seq = 5"}, false, 5, "edited"},
+		{"first deleted", []string{"DELETE FROM audit WHERE seq = 1"}, false, 1, "missing"},
+		{"middle deleted", []string{"DELETE FROM audit WHERE seq = 4"}, false, 4, "missing"},
+		{"two exchanged", swap, false, 3, "edited or moved"},
+		{"tail cut", []string{"DELETE FROM audit WHERE seq > 7"}, false, 8, "cut"},
+		{"all deleted", []string{"DELETE FROM audit"}, false, 1, "cut"},
+		{"tail cut and head moved back", []string{"DELETE FROM audit WHERE seq > 7",
+			"UPDATE audit_head SET seq = 7, hash = (SELECT hash FROM audit WHERE seq = 7)"}, true, 8, "cut"},
+		{"head moved alone", []string{"UPDATE audit_head SET hash = (SELECT hash FROM audit WHERE seq = 2)"}, false, 10, "audit_head"},
+	}
+	for _, kind := range []string{"sqlite", "mysql"} {
+		t.Run(kind, func(t *testing.T) {
+			s := openTest(t, newDSN(t, kind), testOptions())
+			for n := range uint64(10) {
+				must(t, s.Append(t.Context(), next(n, n+1)))
+			}
+			kept, err := s.AuditHead(t.Context())
+			must(t, err)
+			dropGuards(t, s)
+			save := []string{"CREATE TABLE kept AS SELECT * FROM audit", "CREATE TABLE kept_head AS SELECT * FROM audit_head"}
+			restore := []string{"DELETE FROM audit", "INSERT INTO audit SELECT * FROM kept",
+				"DELETE FROM audit_head", "INSERT INTO audit_head SELECT * FROM kept_head"}
+			run := func(statements []string) {
+				for _, q := range statements {
+					must(t, rawSQL(s, q))
+				}
+			}
+			run(save)
+			for _, test := range tests {
+				t.Run(test.name, func(t *testing.T) {
+					run(test.damage)
+					var known []AuditHead
+					if test.known {
+						known = []AuditHead{kept}
+					}
+					check, err := s.VerifyAudit(t.Context(), known...)
+					must(t, err)
+					if check.Bad != test.bad || !strings.Contains(check.Problem, test.say) {
+						t.Errorf("check = %d %q, want %d %q", check.Bad, check.Problem, test.bad, test.say)
+					}
+					run(restore)
+				})
+			}
+		})
+	}
+}
+
+// SEC19: whoever owns the database can rewrite the chain so that it fits
+// together. Only a head that was kept outside shows it.
+func TestRewriteOfEverythingIsShownByAHeadKeptOutside(t *testing.T) {
+	each(t, func(t *testing.T, s *Store) {
+		var kept []AuditHead
+		for n := range uint64(6) {
+			must(t, s.Append(t.Context(), next(n, n+1)))
+			head, err := s.AuditHead(t.Context())
+			must(t, err)
+			kept = append(kept, head)
+		}
+		dropGuards(t, s)
+		rewrite(t, s, 4)
+		if check := verify(t, s); check.Head.Seq != 6 {
+			t.Errorf("the rewritten chain does not fit together: %+v", check)
+		}
+		check, err := s.VerifyAudit(t.Context(), kept...)
+		must(t, err)
+		if check.Bad != 4 {
+			t.Errorf("check = %+v, want row 4", check)
+		}
+	})
+}
+
+// rewrite changes the actor of row from and recomputes all hashes after it.
+func rewrite(t *testing.T, s *Store, from int64) {
+	t.Helper()
+	var rows []auditRow
+	must(t, s.writer.Order("seq").Find(&rows).Error)
+	var head AuditHead
+	for _, r := range rows {
+		if r.Seq >= from {
+			r.Actor, r.Prev = "eve", head.Hash[:]
+			sum := r.sum(head.Hash)
+			must(t, rawSQL(s, "UPDATE audit SET actor = ?, prev = ?, hash = ? WHERE seq = ?", r.Actor, r.Prev, sum[:], r.Seq))
+			r.Hash = sum[:]
+		}
+		copy(head.Hash[:], r.Hash)
+	}
+	must(t, rawSQL(s, "UPDATE audit_head SET hash = ?", head.Hash[:]))
+}
+
+func TestAuditFiltersAndPages(t *testing.T) {
+	for _, kind := range []string{"sqlite", "mysql"} {
+		t.Run(kind, func(t *testing.T) {
+			clock := newClock()
+			s := openTest(t, newDSN(t, kind), Options{Now: clock.now})
+			start := clock.now()
+			for i := range 6 {
+				must(t, s.Record(t.Context(), Change{By: fmt.Sprintf("p%d", i%2), Action: fmt.Sprintf("a%d", i%3), Target: "t"}))
+				clock.advance(lastUsedEvery)
+			}
+			must(t, s.Append(t.Context(), next(0, 1)))
+			tests := []struct {
+				name   string
+				filter AuditFilter
+				want   string
+			}{
+				{"all", AuditFilter{}, "[7 6 5 4 3 2 1]"},
+				{"actor", AuditFilter{Actor: "p1"}, "[6 4 2]"},
+				{"actor's case counts", AuditFilter{Actor: "P1"}, "[]"},
+				{"action and actor", AuditFilter{Actor: "p1", Action: "a0"}, "[4]"},
+				{"target", AuditFilter{Target: "t", Limit: 2}, "[6 5]"},
+				{"next page", AuditFilter{Target: "t", Limit: 2, Before: 5}, "[4 3]"},
+				{"time", AuditFilter{Since: start.Add(lastUsedEvery), Until: start.Add(3 * lastUsedEvery)}, "[3 2]"},
+				{"stream", AuditFilter{Stream: "edge"}, "[7]"},
+				{"release", AuditFilter{Stream: "edge", Release: 2}, "[]"},
+			}
+			for _, test := range tests {
+				t.Run(test.name, func(t *testing.T) {
+					entries, err := s.Audit(t.Context(), test.filter)
+					must(t, err)
+					got := []uint64{}
+					for _, e := range entries {
+						got = append(got, e.Seq)
+					}
+					if fmt.Sprint(got) != test.want {
+						t.Errorf("seqs = %v, want %s", got, test.want)
+					}
+				})
+			}
+		})
+	}
+}
+
+// The hash is a format: rows written today must verify in ten years.
+func TestAuditHashIsFixed(t *testing.T) {
+	stream, number := "edge", int64(3)
+	row := auditRow{Seq: 7, At: 1788249600000000, Actor: "ada", Action: "publish", Target: "t", Reason: "é", Details: "{}",
+		Stream: &stream, Number: &number}
+	const want = "75ed374e4e1b841b6d8999c976d4b094e605a5c8862545de9dde2132cb6e135e"
+	if got := row.sum(digest("before")).String(); got != want {
+		t.Errorf("sum = %s, want %s", got, want)
+	}
+}
+
+// grantsInDesign are the statements in DESIGN.md.
+func grantsInDesign(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile("DESIGN.md")
+	must(t, err)
+	var grants []string
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "GRANT ") {
+			grants = append(grants, strings.TrimSuffix(strings.TrimSpace(line), ";"))
+		}
+	}
+	if len(grants) == 0 {
+		t.Fatal("DESIGN.md names no grants")
+	}
+	return grants
+}
+
+// The account that serves needs no right to edit history or the schema. The
+// list is the one of DESIGN.md.
+func TestServingAccountWithoutRightsToHistory(t *testing.T) {
+	dsn := newDSN(t, "mysql")
+	owner := openTest(t, dsn, testOptions())
+	if owner.dialect != migrations.MySQL {
+		t.Fatal("this test is about accounts of MySQL")
+	}
+	db := dsn[strings.LastIndex(dsn, "/")+1:]
+	db, _, _ = strings.Cut(db, "?")
+	user := "serve_" + db
+	must(t, rawSQL(owner, "CREATE USER '"+user+"'@'127.0.0.1' IDENTIFIED BY 'pw'"))
+	t.Cleanup(func() { must(t, rawSQL(owner, "DROP USER '"+user+"'@'127.0.0.1'")) })
+	for _, grant := range grantsInDesign(t) {
+		must(t, rawSQL(owner, fillIn(grant, "DATABASE.", db+".", "ACCOUNT", "'"+user+"'@'127.0.0.1'")))
+	}
+	s := openTest(t, fillIn(dsn, "root@", user+":pw@"), testOptions())
+	approve(t, s, "a.example", "b.example")
+	w := next(0, 1, "a.example")
+	w.Change.Once = &Once{Key: "k"}
+	w.Blobs = blobs(whitelist.Blob{Digest: digest("x"), Bytes: []byte("x"), Raw: []byte("d-1")})
+	must(t, s.Append(t.Context(), w))
+	must(t, s.RevokeHost(t.Context(), "b.example", by("ada")))
+	for seq := range uint64(9) {
+		must(t, s.SaveRecords(t.Context(), "edge", releaseRecords(1, seq+2), by("dispatch")))
+	}
+	token, secret, err := s.CreateToken(t.Context(), NewToken{Type: "adm", Name: "ci", Role: "release"}, by("ada"))
+	must(t, err)
+	if _, err := s.Authenticate(t.Context(), secret); err != nil {
+		t.Error(err)
+	}
+	must(t, s.RevokeToken(t.Context(), token.ID, by("ada")))
+	verify(t, s)
+	for _, query := range []string{"DELETE FROM audit", "UPDATE audit SET actor = 'eve'", "UPDATE releases SET manifest = '{}'",
+		"DROP TRIGGER audit_update", "DROP TABLE audit", "TRUNCATE TABLE audit", "DELETE FROM blobs"} {
+		if err := rawSQL(s, query); err == nil || !strings.Contains(err.Error(), "denied") {
+			t.Errorf("%s: error = %v, want denied", query, err)
+		}
+	}
+}
