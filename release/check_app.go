@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"time"
 
 	"dispatch.example/dispatch/domain"
 	"dispatch.example/dispatch/internal/fault"
@@ -70,7 +69,7 @@ func (k *checker) app(path string, app *App) {
 			}
 		}
 	}
-	if !usable(app.Regions) {
+	if len(app.Regions) > 0 && !usable(app.Regions) { // of none at all, policy speaks
 		k.addHint(path+".regions", "make a region with a serving endpoint active", "app %s has no usable region", quote(app.Key))
 	}
 	for key := range app.Salts {
@@ -185,7 +184,7 @@ func (k *checker) renames() {
 }
 
 func (k *checker) renamedPolicies(path string, old, app *App) {
-	salts := app.salts()
+	salts, before := app.salts(), old.salts()
 	for i := range app.Policies {
 		p := &app.Policies[i]
 		if old.policy(p.Key) != nil || p.Salt != "" || !salts[i].draws {
@@ -194,7 +193,7 @@ func (k *checker) renamedPolicies(path string, old, app *App) {
 		for j := range old.Policies {
 			was := &old.Policies[j]
 			if app.policy(was.Key) == nil && reflect.DeepEqual(was.When, p.When) && reflect.DeepEqual(was.Then, p.Then) {
-				k.saltMoves(path, salts[i], old.salts()[j].in(k.stored(old.Key)))
+				k.saltMoves(path, salts[i], before[j].in(k.stored(old.Key)))
 				break
 			}
 		}
@@ -225,6 +224,3 @@ func (k *checker) stored(app string) map[string]string {
 	}
 	return k.Operational.Apps[app].Salts
 }
-
-// day is how long a list is valid on the date that its expiry names: all of it, in UTC.
-const day = 24 * time.Hour

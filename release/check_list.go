@@ -13,8 +13,12 @@ import (
 	"dispatch.example/dispatch/whitelist"
 )
 
-// warnBefore is how long before its expiry a list begins to warn.
-const warnBefore = 30 * day
+const (
+	// A list is valid on the whole date of its expiry, in UTC.
+	day = 24 * time.Hour
+	// warnBefore is how long before its expiry a list begins to warn.
+	warnBefore = 30 * day
+)
 
 func (k *checker) lists() {
 	k.limit("lists", len(k.doc.Lists), MaxLists)
@@ -30,6 +34,10 @@ func (k *checker) lists() {
 		}
 		if !used[l.Key] {
 			k.warnings.Addf(path, "no policy uses list %s", quote(l.Key))
+		}
+		if _, mixed := k.doc.FoldsIDs(l.Key); mixed {
+			k.addHint(path, "give these apps one id_case, or each a list of its own",
+				"apps that fold ids and apps that do not use list %s, so no spelling of an id serves both", quote(l.Key))
 		}
 		k.digest(path+".digest", l.Digest)
 		if _, stored := k.Lists[l.Key]; k.Lists != nil && !stored && l.IDs == nil {
@@ -55,8 +63,8 @@ func (k *checker) expiry(path string, l *List) {
 	case left <= 0:
 		k.warnings.Addf(path, "list %s expired at the end of %s", quote(l.Key), l.Expires)
 	case left <= warnBefore:
-		k.warnings.Addf(path, "list %s expires at the end of %s, in %d days; then nothing can be published until it is reviewed",
-			quote(l.Key), l.Expires, int(left/day))
+		k.warnings.Addf(path, "list %s expires at the end of %s; after that nothing can be published until it is reviewed",
+			quote(l.Key), l.Expires)
 	}
 }
 
