@@ -215,7 +215,7 @@ func (d *Disk) write(ctx context.Context, s Signed, blobs []Digest, from Blobs) 
 			break
 		}
 		if _, _, err := d.read(f); err == nil {
-			return fault.New(fault.Conflict, "stale", "a copy of release %d (records %d) is there", f.number, f.seq)
+			return fault.New(fault.Conflict, codeStale, "a copy of release %d (records %d) is there", f.number, f.seq)
 		}
 	}
 	data, err := encodeGeneration(s, time.Now(), blobs)

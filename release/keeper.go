@@ -73,28 +73,38 @@ func (k *Keeper) Current() *Snapshot { return k.current.Load() }
 // copy could not be written is no error: it is in Status too. source says who
 // brought the release.
 func (k *Keeper) Accept(ctx context.Context, s Signed, blobs Blobs, source string) error {
+	next, err := k.swap(ctx, s, blobs, source)
+	if err != nil || next == nil {
+		return err
+	}
+	// Outside the turn: a slow disk must not hold up an emergency behind it.
+	if k.disk != nil && source != FromDisk {
+		k.wrote(k.disk.Write(ctx, s, next.Blobs(), blobs))
+	}
+	return nil
+}
+
+// swap waits for its turn and changes current. It returns nil if there was nothing to change.
+func (k *Keeper) swap(ctx context.Context, s Signed, blobs Blobs, source string) (*Snapshot, error) {
 	select {
 	case <-k.turn:
 		defer func() { k.turn <- struct{}{} }()
 	case <-ctx.Done():
-		return ctx.Err()
+		return nil, ctx.Err()
 	}
 	cur := k.current.Load()
 	if cur != nil && cur.is(s) {
-		return nil
+		return nil, nil
 	}
 	next, err := k.loader.Load(ctx, s, blobs, cur)
 	if err != nil {
 		if ctx.Err() == nil { // otherwise nothing is wrong with the release
 			k.refused(s, source, err)
 		}
-		return err
+		return nil, err
 	}
 	k.use(next, source)
-	if k.disk != nil && source != FromDisk {
-		k.wrote(k.disk.Write(ctx, s, next.Blobs(), blobs))
-	}
-	return nil
+	return next, nil
 }
 
 // is says whether s is the release that the snapshot was compiled from, with the same records.
@@ -125,7 +135,7 @@ func (k *Keeper) wrote(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.status.DiskErr = ""
-	if err != nil {
+	if err != nil && fault.CodeOf(err) != codeStale { // a newer copy is as good
 		k.status.DiskErr = err.Error()
 		k.status.DiskErrs++
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"time"
 
 	"dispatch.example/dispatch/domain"
 	"dispatch.example/dispatch/internal/fault"
@@ -95,7 +96,7 @@ func (l *Loader) Load(ctx context.Context, s Signed, blobs Blobs, cur *Snapshot)
 	if err := mark.After(cur.Mark()); err != nil {
 		return nil, refuseMark(err)
 	}
-	next = &Snapshot{Number: m.Number, Seq: book.Seq, Digest: digest, Created: m.Created, Manifest: m}
+	next = &Snapshot{Number: m.Number, Seq: book.Seq, Digest: digest, Created: m.Created, Issued: time.Unix(book.Issued, 0).UTC(), Manifest: m}
 	records := verified{book: book, trust: l.opt.Trust}
 	if cur != nil && cur.Number == m.Number {
 		err = next.renew(cur, records)
@@ -174,11 +175,14 @@ func missingKey(purpose, id string) error {
 		WithHint(fmt.Sprintf("bring the file that the other nodes use and start again with --%s-key-file", purpose))
 }
 
+// codeStale is the code of what is older than what is there.
+const codeStale = "stale"
+
 func refuseMark(err error) error {
 	code, hint := "bad_number", "find out who signed this number"
 	switch {
 	case errors.Is(err, signed.ErrStale):
-		code, hint = "stale", "a newer release is in use; to bring old content back, publish it anew: dispatchctl relive"
+		code, hint = codeStale, "a newer release is in use; to bring old content back, publish it anew: dispatchctl relive"
 	case errors.Is(err, signed.ErrFork):
 		code, hint = "fork", "two publishers signed one number: find the second one before anything else"
 	}

@@ -161,7 +161,7 @@ func (m *Manifest) marks(old Approved, a Approval) Approved {
 	if a.RegionRemoved {
 		marks.RegionRemoved = m.Number
 	}
-	for host := range m.Document.domains() {
+	for host := range m.Document.Domains() {
 		n, known := old.Hosts[host]
 		if !known && !slices.Contains(a.Hosts, host) {
 			continue
@@ -177,8 +177,8 @@ func (m *Manifest) marks(old Approved, a Approval) Approved {
 	return marks
 }
 
-// domains are all hosts that an answer may name and where the document names them first.
-func (d *Document) domains() map[string]string {
+// Domains are all hosts that an answer may name and where the document names them first.
+func (d *Document) Domains() map[string]string {
 	hosts := map[string]string{}
 	add := func(host, path string) {
 		if _, ok := hosts[host]; !ok {

@@ -15,6 +15,7 @@ type Snapshot struct {
 	Seq      uint64 // of its records
 	Digest   Digest // of the manifest bytes
 	Created  time.Time
+	Issued   time.Time          // of its records
 	Manifest *Manifest          // what it was compiled from; not to be changed
 	Apps     map[string]*Served // by key
 	Hosts    map[string]*Served // by request host
