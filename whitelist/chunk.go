@@ -10,15 +10,12 @@ import (
 	"fmt"
 )
 
-// A chunk has about chunkTarget hashes (32 KiB): small enough that a change of
-// one id moves little, large enough that the digests of 5,000,000 ids fit into
-// 80 KB. Between chunkLow and chunkHigh a list keeps its bits, so that a list
-// that grows and shrinks by a few ids does not move all its chunks each time.
-const (
-	chunkTarget = 2_048
-	chunkLow    = 512
-	chunkHigh   = 4_096
-)
+// chunkMean is how many hashes a chunk has on average. 2,048 (32 KiB) are few
+// enough that a change of one id moves little, and enough that the digests of
+// 5,000,000 ids fit into 128 KiB. Between low and high a list keeps its bits, so
+// that one that grows and shrinks by a few ids does not move all its chunks each
+// time.
+var chunkMean = band{low: 512, target: 2_048, high: 4_096}
 
 // maxBits bounds an index blob: 2^20 chunks are 2,000,000,000 ids.
 const maxBits = 20
@@ -84,7 +81,7 @@ func (x *IndexBlob) check() error {
 		return errors.New("no key id")
 	case x.Bits < 0 || x.Bits > maxBits:
 		return fmt.Errorf("bits are 0 to %d, not %d", maxBits, x.Bits)
-	case x.Count < 0 || chunkBits(x.Count, x.Bits) != x.Bits:
+	case x.Count < 0 || chunkMean.bits(x.Count, x.Bits) != x.Bits:
 		return fmt.Errorf("%d ids do not go into %d bits", x.Count, x.Bits)
 	case len(x.Digests) != 1<<x.Bits:
 		return fmt.Errorf("%d bits have %d digests, not %d", x.Bits, 1<<x.Bits, len(x.Digests))
@@ -95,19 +92,19 @@ func (x *IndexBlob) check() error {
 // chunkOf is the number of the chunk that a hash belongs to.
 func (x *IndexBlob) chunkOf(hi uint64) int { return int(hi >> (64 - x.Bits)) }
 
-// chunkBits is how many bits split count ids: the given ones while they do.
-func chunkBits(count, bits int) int {
-	return splitBits(count, bits, chunkLow, chunkTarget, chunkHigh)
-}
+// band is the mean size that parts may have, and the one to aim at.
+type band struct{ low, target, high int }
 
-// splitBits is how many bits split count things into parts of low to high on
-// average: the given bits if they do, else those that come closest below target.
-// Negative bits are none given.
-func splitBits(count, bits, low, target, high int) int {
-	if bits >= 0 && count <= high<<bits && (bits == 0 || count >= low<<bits) {
-		return bits
+// bits is how many bits split count things: those they are split by now if the
+// mean stays in the band, else as few as bring it to the target or below.
+// Negative bits are none yet.
+func (b band) bits(count, now int) int {
+	if now >= 0 && count <= b.high<<now && (now == 0 || count >= b.low<<now) {
+		return now
 	}
-	for bits = 0; count > target<<bits; bits++ {
+	bits := 0
+	for count > b.target<<bits {
+		bits++
 	}
 	return bits
 }

@@ -137,7 +137,7 @@ func (g *gather) add(id string) {
 	hi, lo := g.key.sum(g.of, id)
 	// append alone would grow by a quarter each time, and copy five times as much.
 	if len(g.records) == cap(g.records) {
-		g.records = slices.Grow(g.records, max(chunkTarget, len(g.records)))
+		g.records = slices.Grow(g.records, max(chunkMean.target, len(g.records)))
 	}
 	g.records = append(g.records, record{hi, lo, uint64(len(g.text))<<textBits | uint64(len(id))})
 	g.text = append(g.text, id...)
@@ -191,7 +191,7 @@ func scatter(records []record) []record {
 func (g *gather) content(bits int) *Content {
 	g.sort()
 	count := len(g.records)
-	bits = chunkBits(count, bits)
+	bits = chunkMean.bits(count, bits)
 	c := &Content{ids: *g, ends: make([]int, 1<<bits),
 		blob: &IndexBlob{KeyID: g.key.ID, Bits: bits, Count: count, Digests: make([][sha256.Size]byte, 1<<bits)}}
 	var hashes []byte

@@ -71,7 +71,7 @@ func TestBitsFollowTheMeanOfAChunk(t *testing.T) {
 		{512 << 9, 9, 9}, {512<<9 - 1, 9, 7},
 		{0, 9, 0},
 	} {
-		if got := chunkBits(c.count, c.bits); got != c.want {
+		if got := chunkMean.bits(c.count, c.bits); got != c.want {
 			t.Errorf("%d ids, %d bits before: %d bits, want %d", c.count, c.bits, got, c.want)
 		}
 	}

@@ -264,7 +264,7 @@ func TestImportKeepsTheBitsOfTheListBefore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, fresh := content.Index().Bits, chunkBits(4_000, -1); got != old.index.Bits || got == fresh {
+	if got, fresh := content.Index().Bits, chunkMean.bits(4_000, -1); got != old.index.Bits || got == fresh {
 		t.Errorf("%d bits, before %d, a new list has %d", got, old.index.Bits, fresh)
 	}
 }

@@ -113,15 +113,15 @@ func contains(set []uint16, n int) bool {
 	return false
 }
 
-// A partition has about partTarget entries (300 KB): few enough to rebuild in
-// 0.2 ms, enough that the pages of 8 KiB it is rounded up to and its table of
-// sets cost little.
-const (
-	partTarget = 16_384
-	partLow    = 8_192
-	partHigh   = 32_768
-	partMax    = 1<<16 - 1 // entries and sets are counted in 16 bits
-)
+// partMean is how many entries a partition has on average. 16,384 (300 KB) are
+// few enough to rebuild in 0.2 ms, and enough that the pages of 8 KiB it is
+// rounded up to and its table of sets cost little.
+var partMean = band{low: 8_192, target: 16_384, high: 32_768}
+
+// partMax is the most entries of a partition, and the most lists: both are
+// counted in 16 bits. Keyed hashes are spread so evenly that no partition comes
+// near it.
+const partMax = 1<<16 - 1
 
 // slotSize is how many entries a slot of the directory covers on average. A
 // quarter of a byte an id buys a look-up that reads two or three cache lines.

@@ -105,11 +105,11 @@ func (w *world) check(tb testing.TB, ids []string) {
 // Whatever becomes of many lists, step by step, the Index says what maps say.
 func TestIndexEqualsMapsOverRandomChanges(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(3) {
+	for seed := range uint64(2) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		w := newWorld()
 		probes := make([]string, 300)
-		for range 40 {
+		for range 30 {
 			for range 1 + r.IntN(4) {
 				list := fmt.Sprint("list-", r.IntN(9))
 				of, key := []Of{Device, User}[len(list)%2*r.IntN(2)], []string{"k1", "k2"}[r.IntN(8)/7]
@@ -170,7 +170,7 @@ func TestEmptyListsHoldNobody(t *testing.T) {
 // Up to 1,024 lists and any combination of them: here every id has its own.
 func TestEveryIDMayBeInItsOwnCombinationOfLists(t *testing.T) {
 	t.Parallel()
-	const lists, ids = 1_024, 20_000
+	const lists, ids = 1_024, 4_000
 	r := rand.New(rand.NewPCG(5, 5))
 	members := make([][]string, lists)
 	want := make([]map[int]bool, ids)
@@ -189,11 +189,15 @@ func TestEveryIDMayBeInItsOwnCombinationOfLists(t *testing.T) {
 		all[l] = listOf(t, fmt.Sprint("l", l), Device, slices.Values(members[l]))
 	}
 	x := indexOf(t, new(Index), all...)
+	number := make([]int, lists)
+	for l := range number {
+		number[l], _ = x.Number(fmt.Sprint("l", l))
+	}
 	for i, in := range want {
 		got := x.Lookup(Device, "d-"+strconv.Itoa(i))
 		for l := range lists {
-			if n, _ := x.Number(fmt.Sprint("l", l)); got.Has(n) != in[l] {
-				t.Fatalf("id %d in list %d: %v", i, l, got.Has(n))
+			if got.Has(number[l]) != in[l] {
+				t.Fatalf("id %d in list %d: %v", i, l, !in[l])
 			}
 		}
 	}
@@ -413,7 +417,7 @@ func TestReplacingAListNeverShowsAMix(t *testing.T) {
 // e31: 1,000 edits of one id in a long list, through both planes, under readers.
 func TestAThousandSingleEdits(t *testing.T) {
 	t.Parallel()
-	const n = 100_000
+	const n = 50_000
 	store := newBlobStore(contentOf(t, Device, numbered("d-", n)))
 	list := func() List {
 		index := store.index

@@ -66,7 +66,7 @@ func (s *Stored) Patch(add, remove []string) (*Patch, error) {
 		}
 	}
 	next.Count += p.Added - p.Removed
-	if chunkBits(next.Count, next.Bits) == next.Bits {
+	if chunkMean.bits(next.Count, next.Bits) == next.Bits {
 		return p, nil
 	}
 	if err := s.resplit(p, edited); err != nil {

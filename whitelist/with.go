@@ -63,7 +63,7 @@ func partBits(count int, x *Index) int {
 	if x.parts == nil {
 		bits = -1
 	}
-	return splitBits(max(count, 0), bits, partLow, partTarget, partHigh)
+	return partMean.bits(max(count, 0), bits)
 }
 
 // enlist gives every list its number and says what changed since x.
