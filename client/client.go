@@ -31,7 +31,7 @@ import (
 )
 
 // Options say who asks, whom to ask and whom to believe. App, Deployment, Bootstrap, Keys,
-// Suffixes and BuiltIn are required; they belong into the app's binary, not into anything
+// Suffixes and BuiltIn are required; they belong in the app's binary, not into anything
 // that can be changed over the network.
 type Options struct {
 	App        string                       // the app's key
