@@ -31,24 +31,31 @@ func TTL(left time.Duration, id string) time.Duration {
 	return max((left / Whole * part).Truncate(time.Second), time.Second)
 }
 
-// salt is a salt with the hash state after it and its 0x00, so that a request
-// only hashes its id.
+// salt is a salt, and the bytes that come before an id.
 type salt struct {
-	text  string
-	state xxhash.Digest
+	text   string
+	prefix []byte // text and its 0x00
 }
 
-func newSalt(text string) salt {
-	s := salt{text: text}
-	s.state.Reset()
-	s.state.WriteString(text)
-	s.state.Write([]byte{0})
-	return s
-}
+func newSalt(text string) salt { return salt{text: text, prefix: append([]byte(text), 0)} }
 
-func (s *salt) bucket(id string) uint16 {
-	d := s.state
-	d.WriteString(id)
+func (s *salt) bucket(id string) uint16 { return bucketOf(s, id) }
+
+func bucketOf[T string | []byte](s *salt, id T) uint16 {
+	var room [128]byte
+	if len(s.prefix)+len(id) <= len(room) { // usual lengths, at half the cost of a Digest
+		n := copy(room[:], s.prefix)
+		n += copy(room[n:], id)
+		return uint16(xxhash.Sum64(room[:n]) % Whole)
+	}
+	var d xxhash.Digest
+	d.Reset()
+	d.Write(s.prefix)
+	for len(id) > 0 {
+		n := copy(room[:], id)
+		d.Write(room[:n])
+		id = id[n:]
+	}
 	return uint16(d.Sum64() % Whole)
 }
 
@@ -57,9 +64,7 @@ func (s *salt) bucket(id string) uint16 {
 // such requests into the one bucket of the empty id under this salt.
 func (s *salt) bucketOfPrefix(addr netip.Addr) uint16 {
 	var buf [len("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128")]byte
-	d := s.state
-	d.Write(appendClientPrefix(buf[:0], addr))
-	return uint16(d.Sum64() % Whole)
+	return bucketOf(s, appendClientPrefix(buf[:0], addr))
 }
 
 // appendClientPrefix appends the network that one subscriber usually holds: /24

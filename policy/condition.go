@@ -10,8 +10,9 @@ import (
 	"dispatch.example/dispatch/whitelist"
 )
 
-// kind is the kind of a condition. Conditions are tried in this order, cheap
-// ones first: the address databases and lists cost a cache miss each.
+// kind is the kind of a condition. Conditions are tried in this order: first
+// those that the index answers, last the address databases and lists, which
+// cost a cache miss each.
 type kind uint8
 
 const (
@@ -22,8 +23,8 @@ const (
 	kindCarrier
 	kindLocale
 	kindAppVersion
-	kindBetween
 	kindRegionOfReplica
+	kindBetween
 	kindAttr
 	kindOrigin
 	kindCIDR
@@ -33,10 +34,13 @@ const (
 	kindInList
 )
 
+// indexed are the kinds before it, which the index answers for all rules at once.
+const indexed = kindBetween
+
 // String is the condition's name in a document.
 func (k kind) String() string {
-	return [...]string{"has_device", "has_user", "platform", "channel", "carrier", "locale", "app_version", "between",
-		"region_of_replica", "attr", "origin", "cidr", "country", "subdivision", "asn", "in_list"}[k]
+	return [...]string{"has_device", "has_user", "platform", "channel", "carrier", "locale", "app_version",
+		"region_of_replica", "between", "attr", "origin", "cidr", "country", "subdivision", "asn", "in_list"}[k]
 }
 
 // cond is one compiled condition. Which fields count depends on its kind.

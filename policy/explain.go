@@ -36,14 +36,27 @@ func (w *walker) regionKey(n int16) string {
 	return w.t.regions[n].Key
 }
 
-// traceSkipped adds the rules from first up to end, which the index left out.
+// traceSkipped adds the rules from first up to end, which the index left out,
+// with the conditions that it answered.
 func (w *walker) traceSkipped(first, end int32) {
 	for n := first; n < end; n++ {
 		r := &w.t.rules[n]
 		w.tr.step(StepPolicy, r.key)
-		w.tr.outcome(Skipped, fmt.Sprintf("the index over platforms: %s is not among %s",
-			quoteOrAbsent(w.req.Platform), strings.Join(r.platforms(), ", ")))
+		w.tr.outcome(Skipped, "by the index")
+		w.traceIndexed(r)
 	}
+}
+
+// traceIndexed adds the conditions that the index answered. What they lack was
+// noted when the index was asked.
+func (w *walker) traceIndexed(r *rule) {
+	notes := w.notes
+	for i := range r.late {
+		c := &r.conds[i]
+		v := w.try(c)
+		w.traceCheck(c, v, c.holds(v))
+	}
+	w.notes = notes
 }
 
 func (w *walker) traceCheck(c *cond, v verdict, holds bool) {

@@ -1,8 +1,6 @@
 package policy
 
 import (
-	"slices"
-
 	"dispatch.example/dispatch/domain"
 	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/whitelist"
@@ -22,10 +20,7 @@ type Table struct {
 	failover  []salt // by region
 	endpoint  []salt // by region
 
-	// The index: which rules can match, by lowered platform, and those that can
-	// match any other or no platform.
-	byPlatform  map[string][]int32
-	anyPlatform []int32
+	columns []column // the index over rules
 
 	lists    *whitelist.Index
 	geo      *Geo
@@ -38,6 +33,7 @@ type Table struct {
 type rule struct {
 	key   string
 	conds []cond
+	late  int // conds from here on are not answered by the index
 	do    action
 }
 
@@ -78,59 +74,3 @@ func (t *Table) Salts() map[string]string {
 // Warnings are what Compile allowed and yet is seldom meant, such as a condition
 // on the country at a replica that has no city database.
 func (t *Table) Warnings() fault.Problems { return t.warnings }
-
-// maxPlatform is the longest platform in bytes that is looked up; a longer one
-// counts as one that no policy names.
-const maxPlatform = 64
-
-// index sorts the rules by the platforms that they name.
-func (t *Table) index() {
-	t.byPlatform = map[string][]int32{}
-	for i := range t.rules {
-		for _, p := range t.rules[i].platforms() {
-			t.byPlatform[p] = nil
-		}
-	}
-	for i := range t.rules {
-		platforms := t.rules[i].platforms()
-		if platforms == nil {
-			t.anyPlatform = append(t.anyPlatform, int32(i))
-		}
-		for p := range t.byPlatform {
-			if platforms == nil || slices.Contains(platforms, p) {
-				t.byPlatform[p] = append(t.byPlatform[p], int32(i))
-			}
-		}
-	}
-}
-
-// platforms are those that the rule requires one of, nil if it requires none.
-func (r *rule) platforms() []string {
-	for i := range r.conds {
-		if c := &r.conds[i]; c.kind == kindPlatform && !c.not {
-			return c.values
-		}
-	}
-	return nil
-}
-
-// candidates are the rules that the platform does not exclude, in order. An
-// absent platform is noted as if each condition on it had been tried.
-func (w *walker) candidates() []int32 {
-	t, platform := w.t, w.req.Platform
-	if len(t.byPlatform) == 0 || len(platform) > maxPlatform {
-		return t.anyPlatform
-	}
-	if platform == "" {
-		w.notes |= FactAbsent
-		return t.anyPlatform
-	}
-	var buf [maxPlatform]byte
-	for i := range len(platform) {
-		buf[i] = lowerByte(platform[i], false)
-	}
-	if rules, ok := t.byPlatform[string(buf[:len(platform)])]; ok {
-		return rules
-	}
-	return t.anyPlatform
-}

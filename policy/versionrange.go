@@ -87,37 +87,44 @@ func (r Range) Has(v Version) bool { return r.has(&v) }
 func (r Range) String() string { return r.text }
 
 func (r *Range) has(v *Version) bool {
+	return r.holds(func(b *bound) int { return v.compare(&b.v) })
+}
+
+// holds asks compare how a version stands to each bound.
+func (r *Range) holds(compare func(*bound) int) bool {
 	for _, bounds := range r.any {
-		if meets(bounds, v) {
+		if meets(bounds, compare) {
 			return true
 		}
 	}
 	return false
 }
 
-func meets(bounds []bound, v *Version) bool {
+func meets(bounds []bound, compare func(*bound) int) bool {
 	for i := range bounds {
-		c := v.compare(&bounds[i].v)
-		ok := false
-		switch bounds[i].op {
-		case equal:
-			ok = c == 0
-		case notEqual:
-			ok = c != 0
-		case greater:
-			ok = c > 0
-		case atLeast:
-			ok = c >= 0
-		case less:
-			ok = c < 0
-		case atMost:
-			ok = c <= 0
-		}
-		if !ok {
+		if !bounds[i].op.allows(compare(&bounds[i])) {
 			return false
 		}
 	}
 	return true
+}
+
+// allows says whether the operator accepts a version that compares as c to its own.
+func (op relation) allows(c int) bool {
+	switch op {
+	case equal:
+		return c == 0
+	case notEqual:
+		return c != 0
+	case greater:
+		return c > 0
+	case atLeast:
+		return c >= 0
+	case less:
+		return c < 0
+	default: // atMost
+		return c <= 0
+	}
 }
 
 // unsatisfiable says whether the bounds exclude one another: some lower one lies
@@ -135,7 +142,7 @@ func unsatisfiable(bounds []bound) bool {
 			}
 			c := low.v.compare(&high.v)
 			open := low.op == greater || high.op == less
-			if c > 0 || c == 0 && (open || !meets(bounds, &low.v)) {
+			if c > 0 || c == 0 && (open || !meets(bounds, func(b *bound) int { return low.v.compare(&b.v) })) {
 				return true
 			}
 		}

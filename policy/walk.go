@@ -95,31 +95,38 @@ func (t *Table) serving(region int16, key string) int16 {
 
 // policies is the first policy that names a region.
 func (w *walker) policies() (Decision, bool) {
-	next := int32(0) // the first rule that the trace has not seen
-	for _, n := range w.candidates() {
+	seen := int32(0) // rules before it are in the trace
+	left := w.candidates()
+	for n := left.next(); n >= 0; n = left.next() {
 		if w.tr != nil {
-			w.traceSkipped(next, n)
-			next = n + 1
+			w.traceSkipped(seen, n)
+			seen = n + 1
 		}
-		r := &w.t.rules[n]
-		w.tr.step(StepPolicy, r.key)
-		if !w.hold(r.conds) {
-			w.tr.outcome(NoMatch, "")
-			continue
+		if got := w.rule(&w.t.rules[n]); got.region >= 0 {
+			return named(ByPolicy, n, got), true
 		}
-		got := w.act(&r.do)
-		if w.tr != nil {
-			w.traceDraw(&r.do, got)
-		}
-		if got.region < 0 {
-			continue
-		}
-		return named(ByPolicy, n, got), true
 	}
 	if w.tr != nil {
-		w.traceSkipped(next, int32(len(w.t.rules)))
+		w.traceSkipped(seen, int32(len(w.t.rules)))
 	}
 	return Decision{}, false
+}
+
+// rule tries one rule that the index left.
+func (w *walker) rule(r *rule) draw {
+	w.tr.step(StepPolicy, r.key)
+	if w.tr != nil {
+		w.traceIndexed(r)
+	}
+	if !w.hold(r.conds[r.late:]) {
+		w.tr.outcome(NoMatch, "")
+		return draw{region: -1}
+	}
+	got := w.act(&r.do)
+	if w.tr != nil {
+		w.traceDraw(&r.do, got)
+	}
+	return got
 }
 
 func (w *walker) otherwise() Decision {

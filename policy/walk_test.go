@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -210,22 +211,23 @@ func TestDecideFromManyGoroutines(t *testing.T) {
 	wg.Wait()
 }
 
-// What the index leaves out could not have matched: the same rules without their
-// platforms in the index decide the same.
+// What the index leaves out could not have matched: the same rules without it
+// decide the same.
 func TestIndexChangesNoDecision(t *testing.T) {
 	t.Parallel()
 	table, next := randomWorld(t)
 	plain := *table
-	plain.byPlatform, plain.anyPlatform = nil, nil
-	for i := range table.rules {
-		plain.anyPlatform = append(plain.anyPlatform, int32(i))
+	plain.columns = nil
+	plain.rules = slices.Clone(table.rules)
+	for i := range plain.rules {
+		plain.rules[i].late = 0
 	}
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 50_000 {
 		req := next(random)
 		with, without := table.Decide(&req), plain.Decide(&req)
-		// Without the index an absent platform is noted only where it is reached.
-		with.Notes, without.Notes = with.Notes&^FactAbsent, without.Notes&^FactAbsent
+		// Without the index an absent value is noted only where it is reached.
+		with.Notes, without.Notes = with.Notes&^(FactAbsent|BadVersion), without.Notes&^(FactAbsent|BadVersion)
 		if with != without {
 			t.Fatalf("%+v\nwith    %+v\nwithout %+v", req, with, without)
 		}
@@ -252,7 +254,8 @@ func TestTraceIsReadable(t *testing.T) {
 address 203.0.113.9 (from x-forwarded-for)
 policy staff: does not match
   ✗ in_list staff: device id not in staff
-policy droid: skipped, the index over platforms: "ios" is not among android
+policy droid: skipped, by the index
+  ✗ platform android: "ios"
 policy gray: passes on
   ✓ platform ios: "ios"
   bucket 1234 by device, salt mobile/gray; [0, 499] hf; enters when the share reaches 1235
@@ -275,9 +278,9 @@ failover: decides hf, sh is off
 // A condition after the first that fails is shown, and its notes do not count.
 func TestTraceShowsConditionsThatAreNotReached(t *testing.T) {
 	t.Parallel()
-	p := Policy{Key: "p", When: When{Channel: Strings{"beta"}, AppVersion: ">=10"}, Then: toRegion("hf")}
-	d, trace := compile(t, rules(p), Env{}).Explain(&Request{Now: noon, Device: "d", Channel: "store", AppVersion: "x"})
-	if checks := trace.Steps[0].Checks; len(checks) != 2 || !checks[1].Unknown || checks[1].Got != `"x"` {
+	p := Policy{Key: "p", When: When{Between: []time.Time{noon.Add(1), noon.Add(2)}, Attr: map[string]Strings{"tier": {"gold"}}}, Then: toRegion("hf")}
+	d, trace := compile(t, rules(p), Env{}).Explain(&Request{Now: noon, Device: "d"})
+	if checks := trace.Steps[0].Checks; len(checks) != 2 || !checks[1].Unknown || checks[1].Got != "absent" {
 		t.Errorf("checks %+v", checks)
 	}
 	if d.Notes != 0 {
