@@ -43,6 +43,10 @@ type ImportOptions struct {
 	MaxIDs   int     // default DefaultMaxIDs; duplicates count
 	MaxBytes int64   // default DefaultMaxBytes
 	Old      *Stored // the list before, to compare with; nil: there is none
+
+	// AllowEmpty takes an import without any id, which empties the list. A file
+	// that was cut off or exported from the wrong place must not do so by itself.
+	AllowEmpty bool
 }
 
 // Report says what an import read and what it would change.
@@ -75,6 +79,10 @@ func Import(r io.Reader, opt ImportOptions) (Report, *Content, error) {
 		problems := fault.Problems(in.report.Problems)
 		return in.report, nil, problems.Err("bad_lines", fmt.Sprintf("%d of %d lines are bad and %d may be; nothing was applied",
 			in.report.Bad, in.report.Lines, in.opt.MaxBad))
+	}
+	if len(in.ids.records) == 0 && !opt.AllowEmpty {
+		return in.report, nil, fault.New(fault.Invalid, "empty_import", "the import holds no ids").
+			WithHint("say that empty is allowed if the list shall hold nobody")
 	}
 	bits := -1
 	if opt.Old != nil {

@@ -60,7 +60,7 @@ func TestImportReadsEveryFormat(t *testing.T) {
 				"with its end": iotest.DataErrReader(strings.NewReader(c.text)),
 			} {
 				opt := importOptions(t)
-				opt.Format, opt.Column = c.opt.Format, c.opt.Column
+				opt.Format, opt.Column, opt.AllowEmpty = c.opt.Format, c.opt.Column, true
 				report, content, err := Import(r, opt)
 				if err != nil {
 					t.Fatal(err)
@@ -120,7 +120,7 @@ func TestImportNamesBadLines(t *testing.T) {
 				!strings.Contains(report.Problems[0].Detail, c.detail) {
 				t.Errorf("report %+v", report)
 			}
-			opt.MaxBad = 1
+			opt.MaxBad, opt.AllowEmpty = 1, true
 			if report, content, err = Import(strings.NewReader(c.text), opt); err != nil || report.Bad != 1 || content == nil {
 				t.Errorf("with one bad line allowed: %v", err)
 			}
@@ -148,6 +148,8 @@ func TestImportRefusesWhatItCannotRead(t *testing.T) {
 		"too many ids":           {r: strings.NewReader("a\nb\nc\n"), opt: ImportOptions{MaxIDs: 2}, code: "too_many_ids"},
 		"too many bytes":         {r: strings.NewReader("a\nb\nc\n"), opt: ImportOptions{MaxBytes: 5}, code: "too_large"},
 		"unknown format":         {r: strings.NewReader("a\n"), opt: ImportOptions{Format: "xlsx"}, code: "bad_format"},
+		"nothing":                {r: strings.NewReader(""), code: "empty_import"},
+		"header alone":           {r: strings.NewReader("id\n"), code: "empty_import"},
 		"broken off":             {r: io.MultiReader(strings.NewReader("a\nb\n"), iotest.ErrReader(broken)), code: "internal"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -238,7 +240,7 @@ func TestImportComparesWithTheListBefore(t *testing.T) {
 		"after rotation": {rehashed, lines(numbered("d-", 19_000)).String() + "new\n", 1, 1_000, 19_000},
 	} {
 		opt := importOptions(t)
-		opt.Old = stored(c.old)
+		opt.Old, opt.AllowEmpty = stored(c.old), true
 		report, content, err := Import(strings.NewReader(c.text), opt)
 		if err != nil {
 			t.Fatal(err)
@@ -290,9 +292,10 @@ func FuzzImport(f *testing.F) {
 		f.Add([]byte(text), "")
 	}
 	f.Add([]byte("x,y\n1,2\n"), "y")
+	f.Add([]byte(" "), "0")
 	f.Fuzz(func(t *testing.T, data []byte, column string) {
 		opt := importOptions(t)
-		opt.Column, opt.MaxBad = column, len(data)+1
+		opt.Column, opt.MaxBad, opt.AllowEmpty = column, len(data)+1, true
 		report, c, err := Import(strings.NewReader(string(data)), opt)
 		if err != nil {
 			if c != nil {
@@ -300,11 +303,8 @@ func FuzzImport(f *testing.F) {
 			}
 			return
 		}
-		header := 0
-		if report.Format == CSV {
-			header = 1
-		}
-		if report.Lines != header+report.Blank+report.Bad+report.Duplicates+report.IDs {
+		header := report.Lines - report.Blank - report.Bad - report.Duplicates - report.IDs
+		if header != 0 && (header != 1 || report.Format != CSV) {
 			t.Errorf("the lines do not add up: %+v", report)
 		}
 		for _, id := range idsOf(t, c) {
