@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math/bits"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -107,28 +109,42 @@ func (s *probeSet) name() string {
 // run makes the probes and gives each to f until f is false. The same set always
 // makes the same ones. Nine of ten have a device id, a third a user id.
 func (s *probeSet) run(f func(n int, req *policy.Request) bool) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	pick := func(values []string) string { return values[rng.IntN(len(values))] }
-	var req policy.Request
-	var id [len("probe-00000")]byte
+	const size = len("probe-100000")
+	text := make([]byte, 0, probes*size)
 	for n := range probes {
-		req = policy.Request{Now: s.Times[rng.IntN(len(s.Times))], Platform: pick(s.Platforms), AppVersion: pick(s.Versions),
-			Channel: pick(s.Channels), Carrier: pick(s.Carriers), Locale: pick(s.Locales), Hint: pick(s.Hints),
-			Addr: s.Addrs[rng.IntN(len(s.Addrs))], Attrs: req.Attrs[:0]}
-		if a := s.Attrs[rng.IntN(len(s.Attrs))]; a.Name != "" {
+		text = strconv.AppendInt(append(text, "probe-"...), int64(10*probes+n), 10)
+	}
+	ids := string(text)
+	rng := rand.New(rand.NewPCG(1, 2))
+	var req policy.Request
+	for n := range probes {
+		d := dice(rng.Uint64())
+		req = policy.Request{Now: s.Times[d.roll(len(s.Times))], Attrs: req.Attrs[:0],
+			Platform: s.Platforms[d.roll(len(s.Platforms))], AppVersion: s.Versions[d.roll(len(s.Versions))],
+			Channel: s.Channels[d.roll(len(s.Channels))], Carrier: s.Carriers[d.roll(len(s.Carriers))],
+			Locale: s.Locales[d.roll(len(s.Locales))], Hint: s.Hints[d.roll(len(s.Hints))], Addr: s.Addrs[d.roll(len(s.Addrs))]}
+		if a := s.Attrs[d.roll(len(s.Attrs))]; a.Name != "" {
 			req.Attrs = append(req.Attrs, a)
 		}
-		name := string(fmt.Appendf(id[:0], "probe-%05d", n))
 		if n%10 != 9 {
-			req.Device = name
+			req.Device = ids[n*size : (n+1)*size]
 		}
 		if n%3 == 0 {
-			req.User = name
+			req.User = ids[n*size : (n+1)*size]
 		}
 		if !f(n, &req) {
 			return
 		}
 	}
+}
+
+// dice gives several small random numbers from one large one.
+type dice uint64
+
+func (d *dice) roll(sides int) int {
+	hi, lo := bits.Mul64(uint64(*d), uint64(sides))
+	*d = dice(lo)
+	return int(hi)
 }
 
 // walk sends the probes of every app through its table and refuses a release that
