@@ -249,11 +249,13 @@ func TestCheckNeedsNoSource(t *testing.T) {
 	}
 	doc := edited(t, document(t), func(d *Document) {
 		d.Apps[0].IDCase, d.Apps[0].Identity.User, d.Lists[0].Expires = "lower", "anyone", "soon"
+		d.Apps[0].Fallback, d.Lists[0].Of = "", ""
 	})
 	_, err = Check(doc, CheckContext{Suffixes: suffixes(t), Now: checkedOn})
 	problems := problemsOf(t, err)
-	for _, path := range []string{"apps[0].id_case", "apps[0].identity.user", "lists[0].expires"} {
-		if !mentions(problems, path, "is not") {
+	for path, says := range map[string]string{"apps[0].id_case": "is not", "apps[0].identity.user": "is not", "lists[0].expires": "is not",
+		"apps[0].fallback": "missing", "lists[0].of": "does not say"} {
+		if !mentions(problems, path, says) {
 			t.Errorf("nothing said of %s: %v", path, problems)
 		}
 	}

@@ -38,7 +38,7 @@ func ParseSource(file string, data []byte) (*Document, *Source, error) {
 	}
 	var doc Document
 	d.value(root, reflect.ValueOf(&doc).Elem(), place{})
-	if len(doc.Apps) == 0 && len(d.problems) == 0 {
+	if apps := root.child("apps"); apps.kind == isSequence && len(apps.items) == 0 {
 		d.add(root.line, "apps", "a release without apps would leave nobody served", "the document names no app")
 	}
 	if err := d.err(); err != nil {

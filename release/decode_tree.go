@@ -168,7 +168,11 @@ func (d *decoder) fromYAML(y *yaml.Node, path string) *node {
 	case yaml.SequenceNode:
 		n.kind = isSequence
 		for i, item := range y.Content {
-			n.items = append(n.items, d.fromYAML(item, fmt.Sprintf("%s[%d]", path, i)))
+			at := path
+			if !plainScalar(item) { // of the ids in a list, only the unusual need a path
+				at = fmt.Sprintf("%s[%d]", path, i)
+			}
+			n.items = append(n.items, d.fromYAML(item, at))
 		}
 	case yaml.AliasNode:
 		n.kind = isRefused
@@ -180,7 +184,7 @@ func (d *decoder) fromYAML(y *yaml.Node, path string) *node {
 
 func (d *decoder) addPairYAML(n *node, key, value *yaml.Node, path string) {
 	switch {
-	case key.Kind != yaml.ScalarNode || key.Anchor != "" || key.Style&yaml.TaggedStyle != 0:
+	case !plainScalar(key):
 		d.add(key.Line, path, "", "a key must be a plain word")
 	case key.ShortTag() == "!!merge":
 		d.add(key.Line, path, "write the keys out; a reviewer should see what is meant", "merge keys are not allowed")
@@ -199,6 +203,10 @@ func (d *decoder) refuseTwice(n *node, path string) {
 		}
 		first[p.key] = p.line
 	}
+}
+
+func plainScalar(y *yaml.Node) bool {
+	return y.Kind == yaml.ScalarNode && y.Anchor == "" && y.Style&yaml.TaggedStyle == 0
 }
 
 func yamlScalar(y *yaml.Node) nodeKind {
@@ -264,7 +272,7 @@ func (d *decoder) readJSON(data []byte) *node {
 	}
 	r := &jsonReader{decoder: d, data: data, tokens: json.NewDecoder(bytes.NewReader(data)), line: 1}
 	r.tokens.UseNumber()
-	return r.read("", 0)
+	return r.node(r.next(), func() string { return "" }, 0)
 }
 
 // jsonReader builds a tree from valid JSON.
@@ -286,16 +294,12 @@ func (r *jsonReader) next() json.Token {
 	return token
 }
 
-func (r *jsonReader) read(path string, depth int) *node {
-	token := r.next()
+// node is the node that begins with token; path is asked only where it is needed.
+func (r *jsonReader) node(token json.Token, path func() string, depth int) *node {
 	n := &node{line: r.line}
-	if depth > maxDepth && !r.deep {
-		r.deep = true
-		r.add(r.line, path, "", "more than %d levels of nesting", maxDepth)
-	}
 	switch t := token.(type) {
 	case json.Delim:
-		r.readInside(n, t, path, depth)
+		r.inside(n, t, path(), depth+1)
 	case string:
 		n.kind, n.text = isText, t
 	case json.Number:
@@ -306,8 +310,12 @@ func (r *jsonReader) read(path string, depth int) *node {
 	return n
 }
 
-func (r *jsonReader) readInside(n *node, open json.Delim, path string, depth int) {
+func (r *jsonReader) inside(n *node, open json.Delim, path string, depth int) {
 	if depth > maxDepth {
+		if !r.deep {
+			r.deep = true
+			r.add(r.line, path, "", "more than %d levels of nesting", maxDepth)
+		}
 		path = "" // reported; spares paths that grow with the depth
 	}
 	n.kind = isSequence
@@ -316,12 +324,14 @@ func (r *jsonReader) readInside(n *node, open json.Delim, path string, depth int
 	}
 	for i := 0; r.tokens.More(); i++ {
 		if n.kind == isSequence {
-			n.items = append(n.items, r.read(fmt.Sprintf("%s[%d]", path, i), depth+1))
+			at := func() string { return fmt.Sprintf("%s[%d]", path, i) }
+			n.items = append(n.items, r.node(r.next(), at, depth))
 			continue
 		}
 		key, _ := r.next().(string)
 		line := r.line
-		n.pairs = append(n.pairs, pair{key, line, r.read(join(path, key), depth+1)})
+		at := func() string { return join(path, key) }
+		n.pairs = append(n.pairs, pair{key, line, r.node(r.next(), at, depth)})
 	}
 	r.next() // the closing bracket
 	r.refuseTwice(n, path)

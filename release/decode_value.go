@@ -115,7 +115,7 @@ func wanted(t reflect.Type) string {
 type field struct {
 	key      string
 	index    int
-	optional bool // left out of the JSON form when empty
+	optional bool // may be left out, and is when it is empty
 }
 
 func fieldsOf(t reflect.Type) []field {
@@ -123,7 +123,7 @@ func fieldsOf(t reflect.Type) []field {
 	for i := range t.NumField() {
 		key, options, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
 		if key != "" && key != "-" {
-			fields = append(fields, field{key, i, strings.Contains(options, "omitempty")})
+			fields = append(fields, field{key, i, strings.HasPrefix(options, "omit")})
 		}
 	}
 	return fields
@@ -134,17 +134,22 @@ func (d *decoder) object(n *node, v reflect.Value, at place) {
 		d.wrong(n, "a map", at)
 		return
 	}
-	fields := fieldsOf(v.Type())
+	fields, written, typo := fieldsOf(v.Type()), map[string]bool{}, false
 	for _, p := range n.pairs {
 		i := slices.IndexFunc(fields, func(f field) bool { return f.key == p.key })
 		if i < 0 {
 			d.unknown(p, at, fields)
+			typo = true
 			continue
 		}
+		written[p.key] = true
 		d.value(p.value, v.Field(fields[i].index), place{join(at.path, p.key), v.Type(), p.key})
 	}
 	for _, f := range fields {
 		settleEmpty(v.Field(f.index), f.optional)
+		if !f.optional && !written[f.key] && !typo { // a key with a typo is often the missing one
+			d.add(n.line, join(at.path, f.key), "", "is required and missing")
+		}
 	}
 }
 
@@ -177,8 +182,21 @@ func (d *decoder) list(n *node, v reflect.Value, at place) {
 		d.refuseEmpty(n, at)
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(n.items), len(n.items)))
+	if plain, ok := v.Interface().([]string); ok {
+		d.texts(n, plain, at)
+		return
+	}
 	for i, item := range n.items {
 		d.value(item, v.Index(i), at.item(i))
+	}
+}
+
+// texts is the fast way through a list of ids: a place costs more than its text.
+func (d *decoder) texts(n *node, to []string, at place) {
+	for i, item := range n.items {
+		if to[i] = item.text; item.kind != isText {
+			d.value(item, reflect.ValueOf(&to[i]).Elem(), at.item(i))
+		}
 	}
 }
 
