@@ -25,6 +25,9 @@ func (l *Loader) Guard(next, cur *Snapshot) error {
 				WithHint("propose it and have another person approve it: dispatchctl hosts")
 		}
 	}
+	if err := guardNames(&m.Document); err != nil {
+		return err
+	}
 	if err := guardRemoved(m, cur); err != nil {
 		return err
 	}
@@ -34,6 +37,35 @@ func (l *Loader) Guard(next, cur *Snapshot) error {
 		}
 	}
 	return guardMoves(next, cur)
+}
+
+// guardNames refuses two apps that one request could mean.
+func guardNames(doc *Document) error {
+	owner := map[string]string{}
+	claim := func(what, app string) error {
+		if other, ok := owner[what]; ok {
+			return fault.New(fault.Denied, "ambiguous_app", "%s belongs to %s and to %s", what, other, app).
+				WithHint("give it to one of them")
+		}
+		owner[what] = app
+		return nil
+	}
+	for i := range doc.Apps {
+		app := &doc.Apps[i]
+		names := []string{"app " + app.Key}
+		for _, host := range app.Hosts {
+			names = append(names, "host "+host)
+		}
+		if app.Default {
+			names = append(names, "the default")
+		}
+		for _, name := range names {
+			if err := claim(name, app.Key); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // guardRemoved wants a mark for every region that cur has and m has not. A mark

@@ -94,6 +94,9 @@ func TestLoadRefusesAttacks(t *testing.T) {
 			d.Apps[0].Regions[0].Endpoints[1].Domain = "phish.a.com.cn"
 		})},
 		{"a host approved in the future", "host_not_approved", b.resign(second, replace(`"wapabst.a.com.cn":1`, `"wapabst.a.com.cn":3`))},
+		{"two apps for one host", "ambiguous_app", change(func(d *Document, _ *Operational, _ *Change) { d.Apps[1].Hosts = d.Apps[0].Hosts })},
+		{"two default apps", "ambiguous_app", change(func(d *Document, _ *Operational, _ *Change) { d.Apps[1].Default = true })},
+		{"two apps of one name", "bad_records", b.resign(second, replace(`"key":"corporate"`, `"key":"mobile"`))},
 		{"a region removed", "region_removed", change(func(d *Document, _ *Operational, _ *Change) {
 			d.Apps[1].Regions = d.Apps[1].Regions[:1]
 			d.Apps[1].Otherwise = policy.Action{Region: "bj"}
