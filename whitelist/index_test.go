@@ -162,6 +162,14 @@ func TestEmptyListsHoldNobody(t *testing.T) {
 			t.Errorf("%s: it is not empty", name)
 		}
 	}
+	// Not even a list that was made wrong.
+	g := gather{key: testKey(t, "k1"), of: Device}
+	g.add("")
+	c := g.content(-1)
+	x := indexOf(t, new(Index), List{Key: "wrong", Of: Device, Index: c.Index(), Chunk: c.Chunk})
+	if x.Len() != 1 || has(x, "wrong", "") {
+		t.Error("the absent id is in a list")
+	}
 	if (Lists{}).Has(0) || !(Lists{}).Empty() {
 		t.Error("the zero Lists is not empty")
 	}
@@ -199,6 +207,76 @@ func TestEveryIDMayBeInItsOwnCombinationOfLists(t *testing.T) {
 			if got.Has(number[l]) != in[l] {
 				t.Fatalf("id %d in list %d: %v", i, l, !in[l])
 			}
+		}
+	}
+}
+
+// An id comes into one more list, whose number lies between those of the others.
+func TestAnIDInManyListsComesIntoOneMore(t *testing.T) {
+	t.Parallel()
+	const lists = 20
+	all := make([]List, lists)
+	for l := range all {
+		ids := []string{"a", "b"}
+		if l == 7 {
+			ids = ids[1:]
+		}
+		all[l] = listOf(t, fmt.Sprintf("l%02d", l), Device, slices.Values(ids))
+	}
+	x := indexOf(t, new(Index), all...)
+	all[7] = listOf(t, all[7].Key, Device, slices.Values([]string{"a", "b"}))
+	x = indexOf(t, x, all...)
+	for l := range all {
+		if !has(x, all[l].Key, "a") || !has(x, all[l].Key, "b") {
+			t.Errorf("list %d has lost an id", l)
+		}
+	}
+	if n := len(x.parts[0].uses); n != 1 {
+		t.Errorf("%d sets for one combination", n)
+	}
+}
+
+// Hashes are compared whole, not by their first half alone.
+func TestHashesMayShareTheirFirstHalf(t *testing.T) {
+	t.Parallel()
+	list := func(key string, ends ...byte) List {
+		var chunk []byte
+		for _, end := range ends {
+			chunk = append(chunk, 9, 9, 9, 9, 9, 9, 9, 9, 0, 0, 0, 0, 0, 0, 0, end)
+		}
+		index := &IndexBlob{KeyID: "k1", Count: len(ends), Digests: [][sha256.Size]byte{sha256.Sum256(chunk)}}
+		return List{Key: key, Of: Device, Index: index, Chunk: func(int) ([]byte, error) { return chunk, nil }}
+	}
+	x := indexOf(t, new(Index), list("a", 3, 5), list("b", 1, 4, 5), list("c", 2))
+	x = indexOf(t, x, list("a", 3, 5), list("b", 1, 4, 5), list("c", 2, 6), list("d", 0, 3))
+	for end, want := range []string{"d", "b", "c", "ad", "b", "ab", "c", ""} {
+		got := ""
+		for _, key := range x.Keys() {
+			n, _ := x.Number(key)
+			if slices.Contains(x.find(0x0909090909090909, uint64(end)), uint16(n)) {
+				got += key
+			}
+		}
+		if got != want {
+			t.Errorf("hash %d is in %q, want %q", end, got, want)
+		}
+	}
+}
+
+// Five lists of the same ids are no five times as many partitions.
+func TestPartitionsAreAsManyAsTheDistinctIDsNeed(t *testing.T) {
+	t.Parallel()
+	all := make([]List, 5)
+	for l := range all {
+		all[l] = listOf(t, fmt.Sprint("l", l), Device, numbered("d-", 60_000))
+	}
+	x := indexOf(t, new(Index), all...)
+	if got, want := len(x.parts), 1<<partMean.bits(60_000, -1); got != want || x.Len() != 60_000 {
+		t.Errorf("%d partitions of %d ids, want %d", got, x.Len(), want)
+	}
+	for l := range all {
+		if !has(x, all[l].Key, "d-59999") || has(x, all[l].Key, "d-60000") {
+			t.Errorf("list %d is wrong", l)
 		}
 	}
 }
