@@ -130,9 +130,15 @@ func (l *Loader) Draft(ctx context.Context, m *Manifest, blobs Blobs, cur *Snaps
 // recoverLoad turns a panic into an error: a release must not be able to end the process.
 func recoverLoad(number uint64, next **Snapshot, err *error) {
 	if r := recover(); r != nil {
-		*next, *err = nil, fault.New(fault.Internal, "load_panic", "release %d cannot be loaded", number).
-			Because(fmt.Errorf("panic: %v\n%s", r, debug.Stack()))
+		*next, *err = nil, fmt.Errorf("release %d: %w", number, panicked(r))
 	}
+}
+
+// panicked is the error that a recovered panic is reported as, with its stack.
+func panicked(r any) error {
+	return fault.New(fault.Internal, "load_panic", "a part of the release cannot be loaded").
+		WithHint("this is a mistake in the program: report it with the release").
+		Because(fmt.Errorf("panic: %v\n%s", r, debug.Stack()))
 }
 
 // renew makes next from cur with new records and nothing else new.

@@ -420,27 +420,59 @@ func TestProbesMeetTheRules(t *testing.T) {
 	app := snap.Apps["mobile"]
 	seen := map[string]int{}
 	set := newProbeSet(app.App, madeAt())
-	set.run(func(_ int, req *policy.Request) bool {
-		d := app.Table.Decide(req)
+	record := func(set *probeSet) []string {
+		reqs := make([]string, probes)
+		if err := set.run(func(n int, req *policy.Request) error {
+			reqs[n] = fmt.Sprintln(req.Device, req.User, req.Platform, req.AppVersion, req.Hint, req.Addr)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return reqs
+	}
+	for n := range probes {
+		var req policy.Request
+		set.fill(&req, n, fmt.Sprint("probe-", n))
+		d := app.Table.Decide(&req)
 		seen[app.Table.PolicyKey(d.Policy)+" "+d.Reason.String()]++
-		return true
-	})
+	}
 	for _, want := range []string{"home POLICY", "gray-10-2 POLICY", " DEFAULT", " NO_ID"} {
 		if seen[want] == 0 {
 			t.Errorf("no probe met %q: %v", want, seen)
 		}
 	}
-	var a, c []string
 	again := newProbeSet(app.App, madeAt().Add(time.Hour))
-	set.run(func(n int, req *policy.Request) bool {
-		a = append(a, req.Device+req.Platform+req.AppVersion)
-		return n < 100
-	})
-	again.run(func(n int, req *policy.Request) bool {
-		c = append(c, req.Device+req.Platform+req.AppVersion)
-		return n < 100
-	})
-	if !slices.Equal(a, c) || set.name() != again.name() {
+	if !slices.Equal(record(set), record(again)) || set.name() != again.name() {
 		t.Error("the same rules make other probes")
+	}
+}
+
+// A table that sends somebody nowhere, or panics, must not come into use.
+func TestWalkRefusesLostRequests(t *testing.T) {
+	t.Parallel()
+	b := newBank(t)
+	for name, c := range map[string]struct {
+		breakIt func(*Served)
+		code    string
+	}{
+		"no answer for an endpoint": {func(s *Served) { s.Answer[0][0] = Answer{} }, "probe_failed"},
+		"region is off":             {func(s *Served) { s.App.Regions[0].State = domain.Off }, "probe_failed"},
+		"endpoint does not serve": {func(s *Served) {
+			e := &s.App.Regions[0].Endpoints
+			*e = slices.Clone(*e) // the table keeps its own
+			(*e)[0].State = domain.Standby
+		}, "probe_failed"},
+		"region is missing":   {func(s *Served) { s.App.Regions = s.App.Regions[:1] }, "probe_failed"},
+		"endpoint is missing": {func(s *Served) { s.App.Regions[0].Endpoints = nil }, "probe_failed"},
+		"a panic":             {func(s *Served) { s.Answer = nil }, "load_panic"},
+		"no table":            {func(s *Served) { s.Table = nil }, "load_panic"},
+	} {
+		snap := b.load(t, b.first, nil)
+		app := snap.Apps["mobile"]
+		app.walked = nil
+		c.breakIt(app)
+		if err := walk(snap); fault.CodeOf(err) != c.code {
+			t.Errorf("%s: got %v, want %s", name, err, c.code)
+		}
 	}
 }

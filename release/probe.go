@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/bits"
-	"math/rand/v2"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"dispatch.example/dispatch/domain"
 	"dispatch.example/dispatch/internal/fault"
@@ -106,35 +108,43 @@ func (s *probeSet) name() string {
 	return string(text)
 }
 
-// run makes the probes and gives each to f until f is false. The same set always
-// makes the same ones. Nine of ten have a device id, a third a user id.
-func (s *probeSet) run(f func(n int, req *policy.Request) bool) {
+// run makes the probes and gives each to f, which is called by several goroutines
+// and ends its part by an error. The same set always makes the same ones. Nine of
+// ten have a device id, a third a user id.
+func (s *probeSet) run(f func(n int, req *policy.Request) error) error {
 	const size = len("probe-100000")
 	text := make([]byte, 0, probes*size)
 	for n := range probes {
 		text = strconv.AppendInt(append(text, "probe-"...), int64(10*probes+n), 10)
 	}
 	ids := string(text)
-	rng := rand.New(rand.NewPCG(1, 2))
-	var req policy.Request
-	for n := range probes {
-		d := dice(rng.Uint64())
-		req = policy.Request{Now: s.Times[d.roll(len(s.Times))], Attrs: req.Attrs[:0],
-			Platform: s.Platforms[d.roll(len(s.Platforms))], AppVersion: s.Versions[d.roll(len(s.Versions))],
-			Channel: s.Channels[d.roll(len(s.Channels))], Carrier: s.Carriers[d.roll(len(s.Carriers))],
-			Locale: s.Locales[d.roll(len(s.Locales))], Hint: s.Hints[d.roll(len(s.Hints))], Addr: s.Addrs[d.roll(len(s.Addrs))]}
-		if a := s.Attrs[d.roll(len(s.Attrs))]; a.Name != "" {
-			req.Attrs = append(req.Attrs, a)
+	return inParallel(probes, func(from, to int) error {
+		var req policy.Request
+		for n := from; n < to; n++ {
+			s.fill(&req, n, ids[n*size:(n+1)*size])
+			if err := f(n, &req); err != nil {
+				return err
+			}
 		}
-		if n%10 != 9 {
-			req.Device = ids[n*size : (n+1)*size]
-		}
-		if n%3 == 0 {
-			req.User = ids[n*size : (n+1)*size]
-		}
-		if !f(n, &req) {
-			return
-		}
+		return nil
+	})
+}
+
+// fill makes probe n, whose ids are id.
+func (s *probeSet) fill(req *policy.Request, n int, id string) {
+	d := dice(mix(uint64(n)))
+	*req = policy.Request{Now: s.Times[d.roll(len(s.Times))], Attrs: req.Attrs[:0],
+		Platform: s.Platforms[d.roll(len(s.Platforms))], AppVersion: s.Versions[d.roll(len(s.Versions))],
+		Channel: s.Channels[d.roll(len(s.Channels))], Carrier: s.Carriers[d.roll(len(s.Carriers))],
+		Locale: s.Locales[d.roll(len(s.Locales))], Hint: s.Hints[d.roll(len(s.Hints))], Addr: s.Addrs[d.roll(len(s.Addrs))]}
+	if a := s.Attrs[d.roll(len(s.Attrs))]; a.Name != "" {
+		req.Attrs = append(req.Attrs, a)
+	}
+	if n%10 != 9 {
+		req.Device = id
+	}
+	if n%3 == 0 {
+		req.User = id
 	}
 }
 
@@ -147,6 +157,32 @@ func (d *dice) roll(sides int) int {
 	return int(hi)
 }
 
+// mix is SplitMix64: a random-looking number for each n.
+func mix(n uint64) uint64 {
+	n = (n + 1) * 0x9e3779b97f4a7c15
+	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9
+	n = (n ^ n>>27) * 0x94d049bb133111eb
+	return n ^ n>>31
+}
+
+// inParallel splits 0 to n-1 among the processors and waits for them. A panic is
+// an error, because the recover of a caller does not see other goroutines.
+func inParallel(n int, f func(from, to int) error) error {
+	parts := runtime.GOMAXPROCS(0)
+	var g errgroup.Group
+	for p := range parts {
+		g.Go(func() (err error) {
+			defer func() {
+				if r := recover(); r != nil {
+					err = panicked(r)
+				}
+			}()
+			return f(n*p/parts, n*(p+1)/parts)
+		})
+	}
+	return g.Wait()
+}
+
 // walk sends the probes of every app through its table and refuses a release that
 // sends one of them nowhere. An app with the table of the snapshot before was
 // walked then.
@@ -157,14 +193,12 @@ func walk(next *Snapshot) error {
 		}
 		set := newProbeSet(app.App, next.Created)
 		w := &walked{set: set, name: set.name(), region: make([]string, probes)}
-		var wrong string
-		set.run(func(n int, req *policy.Request) bool {
-			w.region[n], wrong = app.arrive(app.Table.Decide(req))
-			return wrong == ""
+		err := set.run(func(n int, req *policy.Request) (err error) {
+			w.region[n], err = app.arrive(app.Table.Decide(req))
+			return err
 		})
-		if wrong != "" {
-			return fault.New(fault.Invalid, "probe_failed", "app %s: a synthetic request got %s", key, wrong).
-				WithHint("this is a mistake in the program, not in the document: report it with the release")
+		if err != nil {
+			return fmt.Errorf("app %s: %w", key, err)
 		}
 		app.walked = w
 	}
@@ -202,37 +236,42 @@ func (s *Served) regionsOf(w *walked) []string {
 		return s.walked.region
 	}
 	region := make([]string, probes)
-	w.set.run(func(n int, req *policy.Request) bool {
+	_ = w.set.run(func(n int, req *policy.Request) error { // what went wrong here counts as the fallback
 		region[n], _ = s.arrive(s.Table.Decide(req))
-		return true
+		return nil
 	})
 	return region
 }
 
-// arrive is the region that a decision leads to, empty for the fallback, and
-// what is wrong with it.
-func (s *Served) arrive(d policy.Decision) (region, wrong string) {
+// arrive is the region that a decision leads to, empty for the fallback, and an
+// error for one that leads nowhere.
+func (s *Served) arrive(d policy.Decision) (region string, err error) {
 	if d.Region < 0 {
 		if len(s.Fallback.Bodies) == 0 {
-			return "", "a fallback without an answer"
+			return "", lost("a fallback without an answer")
 		}
-		return "", ""
+		return "", nil
 	}
 	if int(d.Region) >= len(s.App.Regions) {
-		return "", "a region that does not exist"
+		return "", lost("a region that does not exist")
 	}
 	r := &s.App.Regions[d.Region]
 	if d.Endpoint < 0 || int(d.Endpoint) >= len(r.Endpoints) {
-		return "", "no endpoint of region " + r.Key
+		return "", lost("no endpoint of region %s", r.Key)
 	}
 	e := &r.Endpoints[d.Endpoint]
 	switch {
 	case r.Condition() == domain.Off:
-		return "", "region " + r.Key + ", which is off"
+		return "", lost("region %s, which is off", r.Key)
 	case !e.Serves():
-		return "", fmt.Sprintf("endpoint %s/%s, which does not serve", r.Key, e.Key)
+		return "", lost("endpoint %s/%s, which does not serve", r.Key, e.Key)
 	case len(s.Answer[d.Region][d.Endpoint].Bodies) == 0:
-		return "", fmt.Sprintf("endpoint %s/%s, which has no answer", r.Key, e.Key)
+		return "", lost("endpoint %s/%s, which has no answer", r.Key, e.Key)
 	}
-	return r.Key, ""
+	return r.Key, nil
+}
+
+func lost(format string, args ...any) error {
+	return fault.New(fault.Invalid, "probe_failed", "a synthetic request got "+format, args...).
+		WithHint("this is a mistake in the program, not in the document: report it with the release")
 }
