@@ -407,6 +407,9 @@ func TestDraftShowsWhatWouldMove(t *testing.T) {
 	if moved["mobile"] < 1000 || moved["mobile"] > 5000 || moved["corporate"] != 0 {
 		t.Errorf("moved %v", moved)
 	}
+	if first := Moved(nil, draft); len(first) != 0 {
+		t.Errorf("the first release moved %v", first)
+	}
 	wantCode(t, b.loader(nil).Guard(draft, cur), "host_not_approved")
 	if strings.Contains(string(draft.Apps["mobile"].Fallback.Bodies[0]), "eyJ") {
 		t.Error("a draft is signed")

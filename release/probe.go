@@ -207,9 +207,12 @@ func walk(next *Snapshot) error {
 
 // Moved says for each app of both snapshots how many of 10,000 synthetic requests
 // would get another region from b than from a, each its first request. A swap of
-// endpoints inside a region moves nobody.
+// endpoints inside a region moves nobody, and nobody moves from a nil snapshot.
 func Moved(a, b *Snapshot) map[string]int {
 	moved := map[string]int{}
+	if a == nil {
+		return moved
+	}
 	for key, after := range b.Apps {
 		before := a.Apps[key]
 		if before == nil || after.walked == nil {
