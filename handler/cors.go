@@ -60,7 +60,7 @@ func (h *Handler) preflight(c echo.Context) error {
 		header.Set("Access-Control-Allow-Headers", allowedHeaders)
 		header.Set("Access-Control-Max-Age", "86400") // a day; browsers cap it on their own
 	}
-	h.metrics.refused(http.StatusNoContent)
+	h.metrics.ended(http.StatusNoContent)
 	return c.NoContent(http.StatusNoContent)
 }
 

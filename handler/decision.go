@@ -1,10 +1,11 @@
 package handler
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"log/slog"
-	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,13 +16,13 @@ import (
 )
 
 const (
-	ringSize   = 8192                   // records; at 300 bytes each 2.5 MB, and 80,000 requests a second between two drains
-	drainEvery = 100 * time.Millisecond // also when the ring is half full
-	writeSize  = 64 << 10               // bytes written at once
+	maxPending = 4 << 20     // bytes of records that wait for the disk, about 9,000 of them
+	writeSize  = 64 << 10    // bytes written at once; the writer is woken when that many wait
+	flushEvery = time.Second // the longest time that a record waits for more
 )
 
-// decision is one answer and all that it depended on. It holds raw ids, in
-// memory only: what is written holds their keyed hashes.
+// decision is one answer and all that it depended on. It holds raw ids; its
+// rendered line holds their keyed hashes.
 type decision struct {
 	id   [2]uint64 // random; names the record
 	snap *release.Snapshot
@@ -30,36 +31,40 @@ type decision struct {
 	out  policy.Decision
 }
 
-// decisionLog carries decisions from requests to a writer that may be slow.
-// Requests add and never wait; run alone reads, renders and writes.
+// decisionLog carries rendered records from requests to a writer that may be
+// slow. Requests add and never wait for it; run alone writes.
+//
+// Records are rendered by the request, while all that they name is in the
+// processor's cache. A ring of unrendered ones was measured slower: it keeps the
+// requests' memory alive, and the collector scans it.
 type decisionLog struct {
-	ring    chan decision
-	wake    chan struct{} // holds one: the ring is half full
 	out     io.WriteCloser
 	render  renderer
 	dropped prometheus.Counter
 	log     *slog.Logger
+	wake    chan struct{} // holds one: writeSize bytes wait
 
-	failing bool // of run: the last write failed, which was said once
+	mu      sync.Mutex // guards pending; held for the copy of one record, or an exchange of buffers
+	pending []byte     // whole lines, at most maxPending bytes
+
+	writing []byte // of run: the other buffer
+	failing bool   // of run: the last write failed, which was said once
 }
 
-// add keeps d unless the ring is full; then it is dropped and counted. The
-// reader is not woken for every record: that would cost a request more than the
-// record does.
-func (l *decisionLog) add(d *decision) {
-	if l == nil {
+// add keeps a record unless maxPending bytes wait already; then it is dropped and counted.
+func (l *decisionLog) add(line []byte) {
+	l.mu.Lock()
+	before := len(l.pending)
+	fits := before+len(line) <= maxPending
+	if fits {
+		l.pending = append(l.pending, line...)
+	}
+	l.mu.Unlock()
+	if !fits {
+		l.dropped.Inc()
 		return
 	}
-	kept := *d
-	if len(kept.req.Attrs) > 0 {
-		kept.req.Attrs = slices.Clone(kept.req.Attrs) // the request's own memory is used again
-	}
-	select {
-	case l.ring <- kept:
-	default:
-		l.dropped.Inc()
-	}
-	if len(l.ring) >= ringSize/2 {
+	if before < writeSize && before+len(line) >= writeSize {
 		select {
 		case l.wake <- struct{}{}:
 		default:
@@ -69,43 +74,40 @@ func (l *decisionLog) add(d *decision) {
 
 // run writes what requests add until ctx ends, then the rest, and closes the log.
 func (l *decisionLog) run(ctx context.Context) error {
-	tick := time.NewTicker(drainEvery)
+	tick := time.NewTicker(flushEvery)
 	defer tick.Stop()
-	buf := make([]byte, 0, writeSize+4096)
 	for {
 		select {
 		case <-ctx.Done():
-			l.drain(buf)
+			l.flush()
 			return l.out.Close()
 		case <-tick.C:
 		case <-l.wake:
 		}
-		l.drain(buf)
+		l.flush()
 	}
 }
 
-// drain writes the records that are in the ring now.
-func (l *decisionLog) drain(buf []byte) {
-	lines := 0
-	for n := len(l.ring); n > 0; n-- {
-		d := <-l.ring
-		buf = l.render.append(buf, &d)
-		lines++
-		if len(buf) >= writeSize {
-			l.write(buf, lines)
-			buf, lines = buf[:0], 0
+// flush writes what waits now, whole lines at a time.
+func (l *decisionLog) flush() {
+	l.mu.Lock()
+	l.pending, l.writing = l.writing[:0], l.pending
+	l.mu.Unlock()
+	for rest := l.writing; len(rest) > 0; {
+		n := len(rest)
+		if n > writeSize {
+			n = bytes.LastIndexByte(rest[:writeSize], '\n') + 1 // a record is far shorter than writeSize
 		}
-	}
-	if lines > 0 {
-		l.write(buf, lines)
+		l.write(rest[:n])
+		rest = rest[n:]
 	}
 }
 
 // write counts lines that could not be written, and says so when that begins and ends.
-func (l *decisionLog) write(buf []byte, lines int) {
-	_, err := l.out.Write(buf)
+func (l *decisionLog) write(lines []byte) {
+	_, err := l.out.Write(lines)
 	if err != nil {
-		l.dropped.Add(float64(lines))
+		l.dropped.Add(float64(bytes.Count(lines, []byte{'\n'})))
 	}
 	switch failed := err != nil; {
 	case failed && !l.failing:

@@ -35,8 +35,7 @@ func newRenderer(replica policy.Replica, databases policy.GeoDigests, hash func(
 	return renderer{hash: hash, tail: fmt.Appendf(nil, ",\"replica\":%s,\"databases\":%s}\n", r, d)}, nil
 }
 
-// append renders one line. It is written by hand because it runs once a request,
-// on the same processors as the requests.
+// append renders one line. It is written by hand because it runs in every request.
 func (r *renderer) append(b []byte, d *decision) []byte {
 	b = append(b, `{"time":"`...)
 	b = d.req.Now.UTC().AppendFormat(b, time.RFC3339Nano)

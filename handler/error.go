@@ -67,7 +67,7 @@ func (h *Handler) fail(err error, c echo.Context) {
 	if r, ok := errors.AsType[*refusal](err); ok && r.counted {
 		h.metrics.bad[r.kind].Inc()
 	}
-	h.metrics.refused(body.Status)
+	h.metrics.ended(body.Status)
 	h.debug(c, body.Status, body.Code)
 	if c.Response().Committed {
 		return

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -141,6 +142,22 @@ func (f *fixture) exposition(tb testing.TB) string {
 		tb.Fatalf("metrics: %d %s", w.Code, w.Body)
 	}
 	return w.Body.String()
+}
+
+// counter is the value of a metric without labels.
+func (f *fixture) counter(tb testing.TB, name string) int {
+	tb.Helper()
+	for line := range strings.SplitSeq(f.exposition(tb), "\n") {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			n, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			return int(n)
+		}
+	}
+	tb.Fatalf("no metric %s", name)
+	return 0
 }
 
 // wantMetric fails unless the exposition holds the line.

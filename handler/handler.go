@@ -4,11 +4,11 @@
 //	                    input.go     header, query, body.go
 //	                    route.go     believe ─► Table.Decide ─► the pre-rendered answer + ttl + session
 //	                    metrics.go   counters resolved once a snapshot
-//	                    decision.go  one record into a bounded ring
+//	                    decision.go  one record into a bounded buffer
 //
 // A request takes the current snapshot once and waits for nothing but its own
-// bytes: no lock, no disk, no network, no other service. A Handler owns no
-// goroutine; Run, which its caller starts, alone writes the decision log. When
+// bytes: no disk, no network, no other service, and no lock but the one under
+// which its record is copied. A Handler owns no goroutine; Run, which its caller starts, alone writes the decision log. When
 // that log is slow or its disk is full, records are dropped and counted, and
 // requests do not notice.
 //
@@ -46,7 +46,7 @@ type releases interface {
 	Current() *release.Snapshot
 }
 
-// Options are what a Handler needs and may have.
+// Options are what a Handler needs, and what it may have.
 type Options struct {
 	Releases releases             // required
 	Registry *prometheus.Registry // required; served by the ops listener
@@ -112,8 +112,7 @@ func New(opt Options) (*Handler, error) {
 		if err != nil {
 			return nil, err
 		}
-		h.decisions = &decisionLog{ring: make(chan decision, ringSize), wake: make(chan struct{}, 1),
-			out: opt.Decisions, render: r, dropped: h.metrics.dropped, log: h.log}
+		h.decisions = &decisionLog{wake: make(chan struct{}, 1), out: opt.Decisions, render: r, dropped: h.metrics.dropped, log: h.log}
 	}
 	h.public, h.ops = echo.New(), echo.New()
 	h.public.HTTPErrorHandler, h.ops.HTTPErrorHandler = h.fail, h.fail

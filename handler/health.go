@@ -50,7 +50,7 @@ func (h *Handler) keys(c echo.Context) error {
 		return echo.ErrNotFound
 	}
 	c.Response().Header().Set("Cache-Control", "public, max-age=300")
-	h.metrics.refused(http.StatusOK)
+	h.metrics.ended(http.StatusOK)
 	return c.Blob(http.StatusOK, "application/jwk-set+json", h.recordKeys())
 }
 

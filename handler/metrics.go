@@ -69,7 +69,7 @@ func newMetrics(reg prometheus.Registerer, current releases, now func() time.Tim
 		policies:  counters("policy_decisions_total", "Answers that a policy decided.", "app", "policy"),
 		absent:    counters("ids_absent_total", "Requests whose id counted as absent, and why.", "app", "id", "why"),
 		refusals:  counters("release_refusals_total", "Releases that this replica refused, by the code of the refusal.", "reason"),
-		requests:  counters("requests_total", "Requests to the public listener by HTTP status.", "code"),
+		requests:  counters("requests_total", "Requests by HTTP status, without health, metrics and profile pages.", "code"),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "dispatch_route_seconds",
 			Help: "Time inside the /route handler, without the network.",
@@ -77,7 +77,7 @@ func newMetrics(reg prometheus.Registerer, current releases, now func() time.Tim
 				1e-3, 2.5e-3, 5e-3, 10e-3, 50e-3},
 		}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{Name: "dispatch_decision_log_dropped_total",
-			Help: "Decision records lost because the ring was full or the log could not be written."}),
+			Help: "Decision records lost because too many waited or the log could not be written."}),
 		panics: prometheus.NewCounter(prometheus.CounterOpts{Name: "dispatch_panics_total",
 			Help: "Requests that ended in a recovered panic."}),
 	}
@@ -188,7 +188,8 @@ func (m *metrics) unusable(bad badInputs) {
 	}
 }
 
-func (m *metrics) refused(status int) { m.requests.WithLabelValues(strconv.Itoa(status)).Inc() }
+// ended counts one request that is not a 200 of /route.
+func (m *metrics) ended(status int) { m.requests.WithLabelValues(strconv.Itoa(status)).Inc() }
 
 // ReleaseRefused counts a release that this replica would not take.
 func (h *Handler) ReleaseRefused(err error) {

@@ -22,6 +22,7 @@ type scratch struct {
 	body    []byte // of the request
 	answer  []byte
 	session []byte
+	line    []byte // of the decision log
 }
 
 // route answers GET, HEAD and POST /route: read, decide, append the answer.
@@ -77,7 +78,10 @@ func (h *Handler) answer(c echo.Context, s *scratch, snap *release.Snapshot, sta
 	if err != nil {
 		h.log.DebugContext(r.Context(), "answer not written", "err", err) // the client has gone
 	}
-	h.decisions.add(d)
+	if h.decisions != nil {
+		s.line = h.decisions.render.append(s.line[:0], d)
+		h.decisions.add(s.line)
+	}
 	count.decided(d.out)
 	h.metrics.unusable(s.in.bad)
 	h.metrics.answered.Inc()
