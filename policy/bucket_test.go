@@ -130,10 +130,7 @@ func TestBucketsAreEven(t *testing.T) {
 
 func BenchmarkBucket(b *testing.B) {
 	s := newSalt("mobile/gray-10-2")
-	b.ReportAllocs()
-	for b.Loop() {
-		s.bucket("6f9619ff-8b86-4d01-b42d-00cf4fc964ff")
-	}
+	measure(b, func(int) { s.bucket("6f9619ff-8b86-4d01-b42d-00cf4fc964ff") })
 }
 
 func TestBucketDoesNotAllocate(t *testing.T) {

@@ -198,7 +198,7 @@ func (c *compiler) policies() {
 		}
 		do := c.action(path+".then", p.Then, drawn{by: c.bucketBy(path+".bucket_by", p.BucketBy, c.t.by),
 			salt: c.salt(p.Salt, p.Key, c.rules.App+"/"+p.Key)})
-		c.t.rules = append(c.t.rules, rule{key: p.Key, conds: conds, do: do})
+		c.t.rules = append(c.t.rules, rule{key: p.Key, late: conds, do: do})
 	}
 }
 
@@ -216,8 +216,23 @@ func (c *compiler) regionSalts() {
 		key := c.rules.Regions[i].Key
 		failover, endpoint := "failover/"+key, "endpoint/"+key
 		c.t.failover = append(c.t.failover, newSalt(c.salt("", failover, "failover/"+c.rules.App+"/"+key)))
+		c.t.only = append(c.t.only, only(&c.rules.Regions[i]))
 		c.t.endpoint = append(c.t.endpoint, newSalt(c.salt("", endpoint, "endpoint/"+c.rules.App+"/"+key)))
 	}
+}
+
+// only is the endpoint that serves alone in a region, -1 if there are more or none.
+func only(r *domain.Region) int16 {
+	found := int16(-1)
+	for i := range r.Endpoints {
+		if r.Endpoints[i].Serves() {
+			if found >= 0 {
+				return -1
+			}
+			found = int16(i)
+		}
+	}
+	return found
 }
 
 // salt is the one that the document states, else the stored one, else the default.

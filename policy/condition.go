@@ -34,8 +34,8 @@ const (
 	kindInList
 )
 
-// indexed are the kinds before it, which the index answers for all rules at once.
-const indexed = kindBetween
+// indexed are the kinds before it, which the index can answer for all rules at once.
+const indexed = kindOrigin
 
 // String is the condition's name in a document.
 func (k kind) String() string {
@@ -134,7 +134,7 @@ func (w *walker) try(c *cond) verdict {
 
 // tryText compares a text of the request with the condition's values.
 func (w *walker) tryText(c *cond) verdict {
-	got, missing := w.text(c)
+	got, missing := w.text(c.kind, c.attr)
 	if got == "" {
 		w.notes |= missing
 		return unknown
@@ -149,9 +149,9 @@ func (w *walker) tryText(c *cond) verdict {
 	}
 }
 
-// text is the value that a text condition looks at, and the note if it is empty.
-func (w *walker) text(c *cond) (got string, missing Notes) {
-	switch c.kind {
+// text is the value that conditions of a kind compare, and the note if it is empty.
+func (w *walker) text(k kind, attr string) (got string, missing Notes) {
+	switch k {
 	case kindPlatform:
 		return w.req.Platform, FactAbsent
 	case kindChannel:
@@ -165,7 +165,7 @@ func (w *walker) text(c *cond) (got string, missing Notes) {
 	case kindRegionOfReplica:
 		return w.t.replica.Region, OriginAbsent
 	default: // kindAttr
-		got, _ = w.req.attr(c.attr)
+		got, _ = w.req.attr(attr)
 		return got, FactAbsent
 	}
 }

@@ -1,5 +1,7 @@
 package policy
 
+import "fmt"
+
 // Reason says which step decided.
 type Reason uint8
 
@@ -25,6 +27,17 @@ func (r Reason) String() string {
 
 // MarshalText writes the reason by its name.
 func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText reads the reason by its name.
+func (r *Reason) UnmarshalText(text []byte) error {
+	for n := None; n <= NoID; n++ {
+		if n.String() == string(text) {
+			*r = n
+			return nil
+		}
+	}
+	return fmt.Errorf("unknown reason %q", text)
+}
 
 // Decision is the outcome of one walk. Indexes are into the Table's rules; -1 is none.
 type Decision struct {

@@ -51,8 +51,8 @@ func (w *walker) traceSkipped(first, end int32) {
 // noted when the index was asked.
 func (w *walker) traceIndexed(r *rule) {
 	notes := w.notes
-	for i := range r.late {
-		c := &r.conds[i]
+	for i := range r.early {
+		c := &r.early[i]
 		v := w.try(c)
 		w.traceCheck(c, v, c.holds(v))
 	}
@@ -86,7 +86,7 @@ func (w *walker) got(c *cond) string {
 	case kindInList:
 		return w.gotLists(c)
 	default:
-		text, _ := w.text(c)
+		text, _ := w.text(c.kind, c.attr)
 		return quoteOrAbsent(text)
 	}
 }

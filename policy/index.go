@@ -1,221 +1,277 @@
 package policy
 
 import (
+	"cmp"
 	"math/bits"
 	"slices"
 	"sort"
+	"strings"
+	"time"
 )
 
-// column is the index over one kind of condition: for each value that a request
-// can have of it, the set of rules all of whose conditions of this kind hold. A
-// walk takes one row of each column and tries only the rules in all of them.
+// column is the index over one kind of condition, or one attr: for each value
+// that a request can have of it, the set of rules all of whose conditions on it
+// hold. A walk takes one row of each column and tries only the rules in all of them.
 //
-// Row 0 is for an absent or unreadable value, row 1 for one that no rule names;
-// the others are for the values that rules name or, of versions, for the places
-// between and on those that ranges name.
+// Of texts, row 0 is for an absent one, row 1 for one that no rule names, the
+// rest for those that rules name. Of versions, row 0 is for an unreadable one and
+// the rest for the places on and between those that ranges name. Of times, each
+// row is a place between the instants that rules name.
 type column struct {
-	kind   kind
-	known  map[string]int // rows by value, lowered
-	points []Version      // that ranges name, in order
-	rows   [][]uint64     // bit n is rule n
+	kind     kind
+	attr     string
+	known    map[string]int // rows by text, lowered as it is compared
+	versions []Version      // in order
+	instants []time.Time    // in order
+	words    int            // of a row
+	rows     []uint64       // row after row; bit n of a row is rule n
 }
 
-// maxIndexed is the longest value in bytes that is looked up in a column; a
+// maxColumns bounds what a walk keeps on its stack. The first kinds use at most
+// nine; attrs beyond the rest are tried one by one.
+const maxColumns = 16
+
+// maxIndexed is the longest text in bytes that is looked up in a column; a
 // longer one counts as one that no rule names.
 const maxIndexed = 64
 
-// index builds a column for each kind of condition that rules use.
+// index builds the columns, and parts the conditions of each rule into those
+// that a column answers and the rest.
 func (t *Table) index() {
-	for i := range t.rules {
-		conds := t.rules[i].conds
-		t.rules[i].late = len(conds)
-		if n := slices.IndexFunc(conds, func(c cond) bool { return c.kind >= indexed }); n >= 0 {
-			t.rules[i].late = n
+	for _, use := range t.uses() {
+		if len(t.columns) < maxColumns {
+			t.columns = append(t.columns, t.column(use))
 		}
 	}
-	for k := range indexed {
-		if used := t.conditions(k); len(used) > 0 {
-			t.columns = append(t.columns, t.column(k, used))
+	for i := range t.rules {
+		r := &t.rules[i]
+		all := r.late
+		r.late = nil
+		for _, c := range all {
+			if slices.ContainsFunc(t.columns, func(col column) bool { return col.answers(&c) }) {
+				r.early = append(r.early, c)
+			} else {
+				r.late = append(r.late, c)
+			}
 		}
 	}
 }
 
-// conditions are those of one kind in all rules.
-func (t *Table) conditions(k kind) []*cond {
-	var used []*cond
+// uses are the conditions of all rules that a column could answer, by column, in
+// the order of kinds and names.
+func (t *Table) uses() [][]*cond {
+	var all []*cond
 	for i := range t.rules {
-		for j := range t.rules[i].conds {
-			if c := &t.rules[i].conds[j]; c.kind == k {
-				used = append(used, c)
+		for j := range t.rules[i].late {
+			if c := &t.rules[i].late[j]; c.kind < indexed {
+				all = append(all, c)
 			}
 		}
 	}
-	return used
+	slices.SortStableFunc(all, func(a, b *cond) int {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), strings.Compare(a.attr, b.attr))
+	})
+	var parts [][]*cond
+	for i, c := range all {
+		if i == 0 || all[i-1].kind != c.kind || all[i-1].attr != c.attr {
+			parts = append(parts, nil)
+		}
+		parts[len(parts)-1] = append(parts[len(parts)-1], c)
+	}
+	return parts
 }
 
-func (t *Table) column(k kind, used []*cond) column {
-	col := column{kind: k, known: map[string]int{}}
-	col.add(t, func(c *cond) verdict { return t.probe(c, "") })
-	if k == kindAppVersion {
-		col.addVersions(t, used)
-		return col
-	}
-	col.add(t, func(c *cond) verdict { return t.probe(c, "\x00") }) // no rule names a zero byte
-	for _, c := range used {
-		for _, value := range c.values {
-			if _, done := col.known[value]; !done && len(value) <= maxIndexed {
-				col.known[value] = len(col.rows)
-				col.add(t, func(c *cond) verdict { return t.probe(c, value) })
-			}
-		}
+func (col *column) answers(c *cond) bool { return col.kind == c.kind && col.attr == c.attr }
+
+// column makes the column of these conditions.
+func (t *Table) column(use []*cond) column {
+	col := column{kind: use[0].kind, attr: use[0].attr, words: (len(t.rules) + 63) / 64}
+	switch col.kind {
+	case kindAppVersion:
+		col.addVersions(t, use)
+	case kindBetween:
+		col.addInstants(t, use)
+	default:
+		col.addTexts(t, use)
 	}
 	return col
 }
 
-// probe tries a condition on a request that has nothing but this value of its kind.
-func (t *Table) probe(c *cond, value string) verdict {
-	var req Request
+func (col *column) addTexts(t *Table, use []*cond) {
+	col.known = map[string]int{}
+	const unnamed = "\x00" // no rule names a zero byte
+	for _, value := range []string{"", unnamed} {
+		col.addRow(t, func(c *cond) verdict { return t.probe(c, value) })
+	}
+	for _, c := range use {
+		for _, value := range c.values {
+			if col.known[value] == 0 && len(value) <= maxIndexed {
+				col.known[value] = len(col.rows) / col.words
+				col.addRow(t, func(c *cond) verdict { return t.probe(c, value) })
+			}
+		}
+	}
+}
+
+// probe tries a condition on a request that has nothing but this text of its kind.
+func (t *Table) probe(c *cond, text string) verdict {
+	req := Request{Attrs: []Attr{{c.attr, text}}}
 	switch c.kind {
 	case kindHasDevice:
-		req.Device = value
+		req.Device = text
 	case kindHasUser:
-		req.User = value
+		req.User = text
 	case kindPlatform:
-		req.Platform = value
+		req.Platform = text
 	case kindChannel:
-		req.Channel = value
+		req.Channel = text
 	case kindCarrier:
-		req.Carrier = value
+		req.Carrier = text
 	case kindLocale:
-		req.Locale = value
+		req.Locale = text
 	}
 	w := walker{t: t, req: &req}
 	return w.try(c)
 }
 
-// addVersions adds a row for each place in the order of versions: before the
-// first point, on it, between it and the next, and so on. No range can tell two
-// versions in one place apart.
-func (col *column) addVersions(t *Table, used []*cond) {
-	for _, c := range used {
+// addVersions adds the rows of places: before the first version that ranges
+// name, on it, between it and the next, and so on. No range can tell two versions
+// in one place apart.
+func (col *column) addVersions(t *Table, use []*cond) {
+	for _, c := range use {
 		for _, bounds := range c.versions.any {
 			for _, b := range bounds {
-				col.points = append(col.points, b.v)
+				col.versions = append(col.versions, b.v)
 			}
 		}
 	}
-	slices.SortFunc(col.points, Version.Compare)
-	col.points = slices.CompactFunc(col.points, func(a, b Version) bool { return a.Compare(b) == 0 })
-	for place := range 2*len(col.points) + 1 {
-		col.add(t, func(c *cond) verdict {
-			return truth(c.versions.holds(func(b *bound) int { return place - col.place(&b.v) }))
+	slices.SortFunc(col.versions, Version.Compare)
+	col.versions = slices.CompactFunc(col.versions, func(a, b Version) bool { return a.Compare(b) == 0 })
+	col.addRow(t, func(*cond) verdict { return unknown })
+	for place := range 2*len(col.versions) + 1 {
+		col.addRow(t, func(c *cond) verdict {
+			return truth(c.versions.holds(func(b *bound) int { return place - col.versionPlace(&b.v) }))
 		})
 	}
 }
 
-// place is 2n+1 on point n and 2n before it.
-func (col *column) place(v *Version) int {
-	n := sort.Search(len(col.points), func(i int) bool { return col.points[i].compare(v) >= 0 })
-	if n < len(col.points) && col.points[n].compare(v) == 0 {
+// versionPlace is 2n+1 on version n and 2n before it.
+func (col *column) versionPlace(v *Version) int {
+	n := sort.Search(len(col.versions), func(i int) bool { return col.versions[i].compare(v) >= 0 })
+	if n < len(col.versions) && col.versions[n].compare(v) == 0 {
 		return 2*n + 1
 	}
 	return 2 * n
 }
 
-// add adds a row: the rules whose conditions of this kind hold under find.
-func (col *column) add(t *Table, find func(*cond) verdict) {
-	row := make([]uint64, (len(t.rules)+63)/64)
-	for i := range t.rules {
-		holds := true
-		for j := range t.rules[i].conds {
-			if c := &t.rules[i].conds[j]; c.kind == col.kind && !c.holds(find(c)) {
-				holds = false
-			}
-		}
-		if holds {
-			row[i/64] |= 1 << (i % 64)
-		}
+func (col *column) addInstants(t *Table, use []*cond) {
+	for _, c := range use {
+		col.instants = append(col.instants, c.from, c.to)
 	}
-	col.rows = append(col.rows, row)
+	slices.SortFunc(col.instants, time.Time.Compare)
+	for place := range len(col.instants) + 1 {
+		var req Request
+		if place == 0 {
+			req.Now = col.instants[0].Add(-1)
+		} else {
+			req.Now = col.instants[place-1]
+		}
+		w := walker{t: t, req: &req}
+		col.addRow(t, w.try)
+	}
 }
 
-// row is the request's row. An absent or unreadable value is noted.
-func (w *walker) row(col *column) []uint64 {
+// instantPlace is how many instants are not after now.
+func (col *column) instantPlace(now time.Time) int {
+	return sort.Search(len(col.instants), func(i int) bool { return col.instants[i].After(now) })
+}
+
+// addRow adds the set of rules whose conditions of this column hold under find.
+func (col *column) addRow(t *Table, find func(*cond) verdict) {
+	row := make([]uint64, col.words)
+	for i := range t.rules {
+		row[i/64] |= 1 << (i % 64)
+		for j := range t.rules[i].late {
+			if c := &t.rules[i].late[j]; col.answers(c) && !c.holds(find(c)) {
+				row[i/64] &^= 1 << (i % 64)
+			}
+		}
+	}
+	col.rows = append(col.rows, row...)
+}
+
+// row is the number of the request's row. What is absent or unreadable is noted.
+func (w *walker) row(col *column) int {
 	switch col.kind {
 	case kindHasDevice:
-		return col.present(w.req.Device)
+		return int(truth(w.req.Device != ""))
 	case kindHasUser:
-		return col.present(w.req.User)
+		return int(truth(w.req.User != ""))
+	case kindBetween:
+		return col.instantPlace(w.req.Now)
 	case kindAppVersion:
 		v, ok := w.version()
 		if !ok {
 			w.notes |= BadVersion
-			return col.rows[0]
+			return 0
 		}
-		return col.rows[1+col.place(v)]
+		return 1 + col.versionPlace(v)
 	}
-	c := cond{kind: col.kind}
-	got, missing := w.text(&c)
-	if got == "" {
+	text, missing := w.text(col.kind, col.attr)
+	if text == "" {
 		w.notes |= missing
-		return col.rows[0]
+		return 0
 	}
-	return col.named(got)
+	return col.textRow(text)
 }
 
-func (col *column) present(id string) []uint64 {
-	if id == "" {
-		return col.rows[0]
+func (col *column) textRow(text string) int {
+	if len(text) > maxIndexed {
+		return 1
 	}
-	return col.rows[1]
+	var room [maxIndexed]byte
+	lower := append(room[:0], text...)
+	if col.kind < kindAppVersion { // the kinds that ignore case
+		for i, c := range lower {
+			lower[i] = lowerByte(c, col.kind == kindLocale)
+		}
+	}
+	if n, ok := col.known[string(lower)]; ok {
+		return n
+	}
+	return 1
 }
 
-func (col *column) named(value string) []uint64 {
-	if len(value) > maxIndexed {
-		return col.rows[1]
-	}
-	var buf [maxIndexed]byte
-	for i := range len(value) {
-		buf[i] = lowerByte(value[i], col.kind == kindLocale)
-	}
-	if n, ok := col.known[string(buf[:len(value)])]; ok {
-		return col.rows[n]
-	}
-	return col.rows[1]
-}
-
-// candidates are the rules that the index leaves, as a set that next takes apart.
+// candidates are the rules that the index leaves; next takes them out in order.
 type candidates struct {
-	rows [indexed][]uint64
-	used int
-	all  int // rules
-	word int // of 64 rules, that left is from
-	left uint64
+	t      *Table
+	starts [maxColumns]int32 // of the request's row in each column
+	word   int               // of 64 rules, the next to look at
+	left   uint64            // of the word before it
 }
 
-func (w *walker) candidates() candidates {
-	c := candidates{all: len(w.t.rules), word: -1}
+func (c *candidates) begin(w *walker) {
+	c.t = w.t
 	for i := range w.t.columns {
-		c.rows[i] = w.row(&w.t.columns[i])
-		c.used++
+		col := &w.t.columns[i]
+		c.starts[i] = int32(w.row(col) * col.words)
 	}
-	return c
 }
 
 // next is the next rule in order, -1 after the last.
 func (c *candidates) next() int32 {
 	for c.left == 0 {
-		c.word++
-		first := c.word * 64
-		if first >= c.all {
+		rules := len(c.t.rules) - 64*c.word
+		if rules <= 0 {
 			return -1
 		}
-		c.left = ^uint64(0) >> max(0, 64-(c.all-first))
-		for i := range c.used {
-			c.left &= c.rows[i][c.word]
+		c.left = ^uint64(0) >> max(0, 64-rules)
+		for i := range c.t.columns {
+			c.left &= c.t.columns[i].rows[int(c.starts[i])+c.word]
 		}
+		c.word++
 	}
-	n := c.word*64 + bits.TrailingZeros64(c.left)
+	n := 64*(c.word-1) + bits.TrailingZeros64(c.left)
 	c.left &= c.left - 1
 	return int32(n)
 }

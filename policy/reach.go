@@ -14,7 +14,7 @@ import (
 func (c *compiler) checkReach() {
 	for i := range c.t.rules {
 		path := fmt.Sprintf("policies[%d]", i)
-		for _, clash := range contradictions(c.t.rules[i].conds) {
+		for _, clash := range contradictions(c.t.rules[i].late) {
 			c.addf(path+".when", "can never match: %s", clash)
 		}
 		for j := range i {
@@ -39,7 +39,7 @@ func (c *compiler) shadows(j, i int) bool {
 func (c *compiler) checkTaken(path string, j, i int) {
 	earlier, later := &c.t.rules[j], &c.t.rules[i]
 	a, b := &earlier.do, &later.do
-	if a.split || b.split || a.by != b.by || a.salt.text != b.salt.text || exclusive(earlier.conds, later.conds) {
+	if a.split || b.split || a.by != b.by || a.salt.text != b.salt.text || exclusive(earlier.late, later.late) {
 		return
 	}
 	if x, y, found := common(a.spans, b.spans); found {

@@ -17,8 +17,9 @@ type Table struct {
 	labels    map[string]bool // that a hint or replica may name
 	rules     []rule
 	otherwise action
-	failover  []salt // by region
-	endpoint  []salt // by region
+	failover  []salt  // by region
+	endpoint  []salt  // by region
+	only      []int16 // by region: the endpoint that serves alone, else -1
 
 	columns []column // the index over rules
 
@@ -32,8 +33,8 @@ type Table struct {
 // rule is one compiled policy.
 type rule struct {
 	key   string
-	conds []cond
-	late  int // conds from here on are not answered by the index
+	early []cond // the index answers these
+	late  []cond // a walk tries these
 	do    action
 }
 

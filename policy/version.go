@@ -29,35 +29,45 @@ func ParseVersion(text string) (Version, bool) {
 	if text != "" && (text[0] == 'v' || text[0] == 'V') {
 		text = text[1:]
 	}
-	rest, build, hasBuild := strings.Cut(text, "+")
-	core, pre, hasPre := strings.Cut(rest, "-")
-	v := Version{core: core, pre: pre, small: true}
-	if hasBuild && !identifiers(build) || hasPre && !identifiers(pre) || !v.numbers() {
-		return Version{}, false
+	v := Version{small: true}
+	rest, ok := v.numbers(text)
+	if !ok || rest == "" {
+		return v, ok
 	}
-	return v, true
+	rest, build, hasBuild := strings.Cut(rest, "+")
+	if rest != "" { // numbers ends at a hyphen, or else at the plus
+		v.pre = rest[1:]
+		ok = rest[0] == '-' && identifiers(v.pre)
+	}
+	return v, ok && (!hasBuild || identifiers(build))
 }
 
-// numbers reads core into parts and says whether it is a dotted list of numbers.
-func (v *Version) numbers() bool {
-	const tooMany = uint64(1e18)
-	part, digits := 0, 0
-	for i := range len(v.core) {
-		switch c := v.core[i]; {
-		case c == '.' && digits > 0:
-			part, digits = part+1, 0
-		case c >= '0' && c <= '9':
-			digits++
-			if part >= len(v.parts) || v.parts[part] >= tooMany/10 {
-				v.small = false
-				continue
+// numbers reads the dotted list of numbers that text begins with, and says
+// whether there is one.
+func (v *Version) numbers(text string) (rest string, ok bool) {
+	const full = uint64(1e17) // one more digit stays below 1e18
+	part, digits, end := 0, 0, 0
+	for ; end < len(text); end++ {
+		c := text[end]
+		if c == '.' {
+			if digits == 0 {
+				return "", false
 			}
-			v.parts[part] = v.parts[part]*10 + uint64(c-'0')
-		default:
-			return false
+			part, digits = part+1, 0
+			continue
 		}
+		if c < '0' || c > '9' {
+			break
+		}
+		digits++
+		if part >= len(v.parts) || v.parts[part] >= full {
+			v.small = false
+			continue
+		}
+		v.parts[part] = v.parts[part]*10 + uint64(c-'0')
 	}
-	return digits > 0
+	v.core = text[:end]
+	return text[end:], digits > 0
 }
 
 // identifiers says whether text is a dotted list of [0-9A-Za-z-]+.

@@ -96,7 +96,8 @@ func (t *Table) serving(region int16, key string) int16 {
 // policies is the first policy that names a region.
 func (w *walker) policies() (Decision, bool) {
 	seen := int32(0) // rules before it are in the trace
-	left := w.candidates()
+	var left candidates
+	left.begin(w)
 	for n := left.next(); n >= 0; n = left.next() {
 		if w.tr != nil {
 			w.traceSkipped(seen, n)
@@ -118,7 +119,7 @@ func (w *walker) rule(r *rule) draw {
 	if w.tr != nil {
 		w.traceIndexed(r)
 	}
-	if !w.hold(r.conds[r.late:]) {
+	if !w.hold(r.late) {
 		w.tr.outcome(NoMatch, "")
 		return draw{region: -1}
 	}
@@ -179,13 +180,21 @@ func (w *walker) failOver(d *Decision) {
 
 // endpoint chooses among the region's serving endpoints, -1 if there is none.
 // It has a salt of its own, or a share would meet only some of the endpoints.
+// Where only one serves there is nothing to hash.
 func (w *walker) endpoint(region int16) int16 {
+	if only := w.t.only[region]; only >= 0 && w.tr == nil {
+		return only
+	}
+	notes := w.notes
 	s := &w.t.endpoint[region]
 	id := w.id(w.t.by)
 	bucket := w.bucket(s, id)
 	n, ok := w.t.regions[region].Pick(bucket)
 	if w.tr != nil {
 		w.traceEndpoint(region, bucket, n, ok)
+	}
+	if w.t.only[region] >= 0 {
+		w.notes = notes
 	}
 	if !ok {
 		return -1

@@ -220,7 +220,8 @@ func TestIndexChangesNoDecision(t *testing.T) {
 	plain.columns = nil
 	plain.rules = slices.Clone(table.rules)
 	for i := range plain.rules {
-		plain.rules[i].late = 0
+		r := &plain.rules[i]
+		r.early, r.late = nil, slices.Concat(r.early, r.late)
 	}
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 50_000 {
@@ -278,9 +279,11 @@ failover: decides hf, sh is off
 // A condition after the first that fails is shown, and its notes do not count.
 func TestTraceShowsConditionsThatAreNotReached(t *testing.T) {
 	t.Parallel()
-	p := Policy{Key: "p", When: When{Between: []time.Time{noon.Add(1), noon.Add(2)}, Attr: map[string]Strings{"tier": {"gold"}}}, Then: toRegion("hf")}
-	d, trace := compile(t, rules(p), Env{}).Explain(&Request{Now: noon, Device: "d"})
-	if checks := trace.Steps[0].Checks; len(checks) != 2 || !checks[1].Unknown || checks[1].Got != "absent" {
+	p := Policy{Key: "p", When: When{Origin: Strings{"sh"}, Country: Strings{"CN"}}, Then: toRegion("hf")}
+	r := rules(p)
+	r.Origins = []Origin{{Replica: true}}
+	d, trace := compile(t, r, Env{Replica: Replica{Region: "hf"}}).Explain(&Request{Now: noon, Device: "d", Addr: addr("203.0.113.1")})
+	if checks := trace.Steps[0].Checks; len(checks) != 2 || !checks[1].Unknown || checks[1].Got != "no city database" {
 		t.Errorf("checks %+v", checks)
 	}
 	if d.Notes != 0 {
