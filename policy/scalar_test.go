@@ -53,9 +53,9 @@ func TestStringsReadOneOrMany(t *testing.T) {
 func TestOriginReadsWordsAndObjects(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]Origin{
-		`"hint"`:         {Hint: true},
-		`"replica"`:      {Replica: true},
-		`{"table":"cn"}`: {Table: "cn"},
+		`"hint"`:                                {Hint: true},
+		`"replica"`:                             {Replica: true},
+		`{"table":"cn"}`:                        {Table: "cn"},
 		`{"geoip":{"subdivision":{"SH":"sh"}}}`: {GeoIP: &GeoIP{Subdivision: map[string]string{"SH": "sh"}}},
 	} {
 		var got Origin
