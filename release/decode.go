@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"dispatch.example/dispatch/internal/fault"
@@ -103,7 +104,8 @@ func (d *decoder) read(data []byte) (*node, bool) {
 	return root, true
 }
 
-// isText refuses what is no text, and control characters, which hide in review.
+// isText refuses what is no text, and characters that hide in review: controls,
+// and line breaks that YAML sees and editors do not.
 func (d *decoder) isText(data []byte) bool {
 	line := 1
 	for i := 0; i < len(data); {
@@ -114,7 +116,8 @@ func (d *decoder) isText(data []byte) bool {
 			return false
 		case r == '\n':
 			line++
-		case r < ' ' && r != '\t' && r != '\r', r == 0x7f, r >= 0x80 && r < 0xa0 && r != 0x85:
+		case r == '\r' && bytes.HasPrefix(data[i:], []byte("\r\n")), r == '\t':
+		case unicode.IsControl(r), r == '\u2028', r == '\u2029':
 			d.add(line, "", "remove it", "control character %U at offset %d", r, i)
 			return false
 		}
