@@ -7,9 +7,11 @@ package ledger
 
 import (
 	"encoding/json"
+	"iter"
 	"time"
 
 	"dispatch.example/dispatch/release"
+	"dispatch.example/dispatch/whitelist"
 )
 
 // Change says who changes something and why. Each becomes one audit row, in the
@@ -36,15 +38,10 @@ type Write struct {
 	Base   uint64         // the head that the author saw
 	Signed release.Signed // its number must be above the head
 	Hosts  []string       // every host it may send people to; each must be approved
-	Blobs  []Blob         // those that may not be stored yet
 	Change Change         // Action as in the manifest's cause
-}
 
-// Blob is a list index, a chunk or a table under its digest.
-type Blob struct {
-	Digest release.Digest
-	Bytes  []byte
-	Raw    []byte // of a chunk: its ids in normal form, one a line; sealed before it is stored
+	// Blobs are the chunks, indexes and tables that may not be stored yet; nil: none.
+	Blobs iter.Seq[whitelist.Blob]
 }
 
 // Summary is one release in a list.

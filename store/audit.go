@@ -13,46 +13,9 @@ import (
 	"gorm.io/gorm/clause"
 
 	"dispatch.example/dispatch/internal/fault"
+	"dispatch.example/dispatch/ledger"
 	"dispatch.example/dispatch/release"
 )
-
-// AuditEntry is one row of the audit chain.
-type AuditEntry struct {
-	Seq     uint64          `json:"seq"`
-	At      time.Time       `json:"at"`
-	Actor   string          `json:"actor"`
-	Action  string          `json:"action"`
-	Target  string          `json:"target,omitempty"`
-	Reason  string          `json:"reason,omitempty"`
-	Details json.RawMessage `json:"details"`
-	Stream  string          `json:"stream,omitempty"`
-	Release uint64          `json:"release,omitempty"`
-	Hash    release.Digest  `json:"-"`
-}
-
-// AuditHead is the end of the chain. Kept outside the database, it shows a cut
-// or a rewrite of everything before it.
-type AuditHead struct {
-	Seq  uint64
-	Hash release.Digest
-}
-
-// AuditFilter narrows Audit; zero fields do not.
-type AuditFilter struct {
-	Actor, Action, Target string
-	Stream                string
-	Release               uint64
-	Since, Until          time.Time // Since ≤ at < Until
-	Before                uint64    // only rows below this seq: the next page
-	Limit                 int       // default 100, at most 1000
-}
-
-// AuditCheck is what VerifyAudit found.
-type AuditCheck struct {
-	Head    AuditHead // the last good row
-	Bad     uint64    // seq of the first bad row; 0: none
-	Problem string    // what is wrong with it
-}
 
 type auditRow struct {
 	Seq     int64   `gorm:"column:seq;primaryKey;autoIncrement:false"`
@@ -82,29 +45,29 @@ func (auditHeadRow) TableName() string { return "audit_head" }
 
 // Record writes an audit row for what changes nothing here: a sign-in, an
 // override on an edge, a look-up of a person's route.
-func (s *Store) Record(ctx context.Context, c Change) error {
-	return s.change(ctx, &c, func(*gorm.DB) error { return nil })
+func (s *Store) Record(ctx context.Context, c ledger.Change) error {
+	return s.change(ctx, &entry{Change: c}, func(*gorm.DB) error { return nil })
 }
 
 // Audit returns rows, newest first.
-func (s *Store) Audit(ctx context.Context, f AuditFilter) ([]AuditEntry, error) {
+func (s *Store) Audit(ctx context.Context, f ledger.AuditFilter) ([]ledger.AuditEntry, error) {
 	var rows []auditRow
 	err := s.view(ctx, func(tx *gorm.DB) error {
-		return f.apply(tx).Order("seq DESC").Limit(limit(f.Limit)).Find(&rows).Error
+		return narrow(f, tx).Order("seq DESC").Limit(limit(f.Limit)).Find(&rows).Error
 	})
-	entries := make([]AuditEntry, len(rows))
+	entries := make([]ledger.AuditEntry, len(rows))
 	for i, r := range rows {
 		entries[i] = r.entry()
 	}
 	return entries, err
 }
 
-func (f AuditFilter) apply(tx *gorm.DB) *gorm.DB {
-	for column, value := range map[string]string{"actor": f.Actor, "action": f.Action, "target": f.Target, "stream": f.Stream} {
-		if value != "" {
-			tx = tx.Where(column+" = ?", value)
-		}
+func narrow(f ledger.AuditFilter, tx *gorm.DB) *gorm.DB {
+	equal := auditRow{Actor: f.Actor, Action: f.Action, Target: f.Target} // gorm leaves out what is empty
+	if f.Stream != "" {
+		equal.Stream = &f.Stream
 	}
+	tx = tx.Where(&equal)
 	if f.Release > 0 {
 		tx = tx.Where("number = ?", f.Release)
 	}
@@ -121,11 +84,11 @@ func (f AuditFilter) apply(tx *gorm.DB) *gorm.DB {
 }
 
 // AuditHead returns the end of the chain.
-func (s *Store) AuditHead(ctx context.Context) (AuditHead, error) {
+func (s *Store) AuditHead(ctx context.Context) (ledger.AuditHead, error) {
 	var row auditHeadRow
 	err := s.view(ctx, func(tx *gorm.DB) error { return tx.Take(&row).Error })
 	if err != nil {
-		return AuditHead{}, err
+		return ledger.AuditHead{}, err
 	}
 	return row.head(), nil
 }
@@ -136,15 +99,15 @@ const verifyBatch = 1000
 // VerifyAudit walks the whole chain and names the first bad row. known are heads
 // that were kept outside; only they can show that the tail was cut or that
 // everything was rewritten.
-func (s *Store) VerifyAudit(ctx context.Context, known ...AuditHead) (AuditCheck, error) {
+func (s *Store) VerifyAudit(ctx context.Context, known ...ledger.AuditHead) (ledger.AuditCheck, error) {
 	kept := make(map[uint64]release.Digest, len(known))
 	for _, h := range known {
 		kept[h.Seq] = h.Hash
 	}
 	delete(kept, 0) // nothing is before the first row
-	var check AuditCheck
+	var check ledger.AuditCheck
 	err := s.view(ctx, func(tx *gorm.DB) error {
-		check = AuditCheck{}
+		check = ledger.AuditCheck{}
 		for {
 			var rows []auditRow
 			if err := tx.Where("seq > ?", check.Head.Seq).Order("seq").Limit(verifyBatch).Find(&rows).Error; err != nil {
@@ -155,7 +118,7 @@ func (s *Store) VerifyAudit(ctx context.Context, known ...AuditHead) (AuditCheck
 					check.Bad = check.Head.Seq + 1
 					return nil
 				}
-				check.Head = AuditHead{Seq: uint64(r.Seq), Hash: release.Digest(r.Hash)}
+				check.Head = ledger.AuditHead{Seq: uint64(r.Seq), Hash: release.Digest(r.Hash)}
 			}
 			if len(rows) < verifyBatch {
 				break
@@ -165,14 +128,14 @@ func (s *Store) VerifyAudit(ctx context.Context, known ...AuditHead) (AuditCheck
 		if err := tx.Take(&end).Error; err != nil {
 			return err
 		}
-		check.end(end.head(), kept)
+		checkEnd(&check, end.head(), kept)
 		return nil
 	})
 	return check, err
 }
 
 // verifyRow says what is wrong with the row that should follow head.
-func verifyRow(r auditRow, head AuditHead, kept map[uint64]release.Digest) string {
+func verifyRow(r auditRow, head ledger.AuditHead, kept map[uint64]release.Digest) string {
 	next := head.Seq + 1
 	if uint64(r.Seq) != next {
 		return fmt.Sprintf("row %d is missing", next)
@@ -187,7 +150,7 @@ func verifyRow(r auditRow, head AuditHead, kept map[uint64]release.Digest) strin
 }
 
 // end compares the last row with the heads that should be there.
-func (c *AuditCheck) end(end AuditHead, kept map[uint64]release.Digest) {
+func checkEnd(c *ledger.AuditCheck, end ledger.AuditHead, kept map[uint64]release.Digest) {
 	last := end.Seq
 	for seq := range kept {
 		last = max(last, seq)
@@ -201,16 +164,16 @@ func (c *AuditCheck) end(end AuditHead, kept map[uint64]release.Digest) {
 }
 
 // lockAuditHead makes this the only change until the transaction ends.
-func lockAuditHead(tx *gorm.DB) (AuditHead, error) {
+func lockAuditHead(tx *gorm.DB) (ledger.AuditHead, error) {
 	var row auditHeadRow
 	if err := tx.Clauses(clause.Locking{Strength: "UPDATE"}).Take(&row).Error; err != nil {
-		return AuditHead{}, fmt.Errorf("lock audit head: %w", err)
+		return ledger.AuditHead{}, fmt.Errorf("lock audit head: %w", err)
 	}
 	return row.head(), nil
 }
 
 // appendAudit writes the row; a trigger moves the head.
-func appendAudit(tx *gorm.DB, head AuditHead, c *Change, now time.Time) error {
+func appendAudit(tx *gorm.DB, head ledger.AuditHead, c *entry, now time.Time) error {
 	row := auditRow{Seq: int64(head.Seq + 1), At: micros(now), Actor: c.By, Action: c.Action, Target: c.Target,
 		Reason: c.Reason, Details: string(c.Details), Prev: head.Hash[:]}
 	if c.stream != "" {
@@ -246,8 +209,8 @@ func (r auditRow) sum(prev release.Digest) release.Digest {
 	return release.Digest(h.Sum(nil))
 }
 
-func (r auditRow) entry() AuditEntry {
-	e := AuditEntry{Seq: uint64(r.Seq), At: fromMicros(&r.At), Actor: r.Actor, Action: r.Action, Target: r.Target,
+func (r auditRow) entry() ledger.AuditEntry {
+	e := ledger.AuditEntry{Seq: uint64(r.Seq), At: fromMicros(&r.At), Actor: r.Actor, Action: r.Action, Target: r.Target,
 		Reason: r.Reason, Details: json.RawMessage(r.Details)}
 	copy(e.Hash[:], r.Hash)
 	if r.Stream != nil {
@@ -259,8 +222,8 @@ func (r auditRow) entry() AuditEntry {
 	return e
 }
 
-func (r auditHeadRow) head() AuditHead {
-	h := AuditHead{Seq: uint64(r.Seq)}
+func (r auditHeadRow) head() ledger.AuditHead {
+	h := ledger.AuditHead{Seq: uint64(r.Seq)}
 	copy(h.Hash[:], r.Hash)
 	return h
 }

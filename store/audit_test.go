@@ -8,6 +8,8 @@ import (
 
 	"dispatch.example/dispatch/migrations"
 	"dispatch.example/dispatch/whitelist"
+
+	"dispatch.example/dispatch/ledger"
 )
 
 func fillIn(text string, oldnew ...string) string {
@@ -69,9 +71,9 @@ func TestVerifyNamesTheFirstBadRow(t *testing.T) {
 			for _, test := range tests {
 				t.Run(test.name, func(t *testing.T) {
 					run(test.damage)
-					var known []AuditHead
+					var known []ledger.AuditHead
 					if test.known {
-						known = []AuditHead{kept}
+						known = []ledger.AuditHead{kept}
 					}
 					check, err := s.VerifyAudit(t.Context(), known...)
 					must(t, err)
@@ -89,7 +91,7 @@ func TestVerifyNamesTheFirstBadRow(t *testing.T) {
 // together. Only a head that was kept outside shows it.
 func TestRewriteOfEverythingIsShownByAHeadKeptOutside(t *testing.T) {
 	each(t, func(t *testing.T, s *Store) {
-		var kept []AuditHead
+		var kept []ledger.AuditHead
 		for n := range uint64(6) {
 			must(t, s.Append(t.Context(), next(n, n+1)))
 			head, err := s.AuditHead(t.Context())
@@ -114,7 +116,7 @@ func rewrite(t *testing.T, s *Store, from int64) {
 	t.Helper()
 	var rows []auditRow
 	must(t, s.writer.Order("seq").Find(&rows).Error)
-	var head AuditHead
+	var head ledger.AuditHead
 	for _, r := range rows {
 		if r.Seq >= from {
 			r.Actor, r.Prev = "eve", head.Hash[:]
@@ -134,24 +136,24 @@ func TestAuditFiltersAndPages(t *testing.T) {
 			s := openTest(t, newDSN(t, kind), Options{Now: clock.now})
 			start := clock.now()
 			for i := range 6 {
-				must(t, s.Record(t.Context(), Change{By: fmt.Sprintf("p%d", i%2), Action: fmt.Sprintf("a%d", i%3), Target: "t"}))
+				must(t, s.Record(t.Context(), ledger.Change{By: fmt.Sprintf("p%d", i%2), Action: fmt.Sprintf("a%d", i%3), Target: "t"}))
 				clock.advance(lastUsedEvery)
 			}
 			must(t, s.Append(t.Context(), next(0, 1)))
 			tests := []struct {
 				name   string
-				filter AuditFilter
+				filter ledger.AuditFilter
 				want   string
 			}{
-				{"all", AuditFilter{}, "[7 6 5 4 3 2 1]"},
-				{"actor", AuditFilter{Actor: "p1"}, "[6 4 2]"},
-				{"actor's case counts", AuditFilter{Actor: "P1"}, "[]"},
-				{"action and actor", AuditFilter{Actor: "p1", Action: "a0"}, "[4]"},
-				{"target", AuditFilter{Target: "t", Limit: 2}, "[6 5]"},
-				{"next page", AuditFilter{Target: "t", Limit: 2, Before: 5}, "[4 3]"},
-				{"time", AuditFilter{Since: start.Add(lastUsedEvery), Until: start.Add(3 * lastUsedEvery)}, "[3 2]"},
-				{"stream", AuditFilter{Stream: "edge"}, "[7]"},
-				{"release", AuditFilter{Stream: "edge", Release: 2}, "[]"},
+				{"all", ledger.AuditFilter{}, "[7 6 5 4 3 2 1]"},
+				{"actor", ledger.AuditFilter{Actor: "p1"}, "[6 4 2]"},
+				{"actor's case counts", ledger.AuditFilter{Actor: "P1"}, "[]"},
+				{"action and actor", ledger.AuditFilter{Actor: "p1", Action: "a0"}, "[4]"},
+				{"target", ledger.AuditFilter{Target: "t", Limit: 2}, "[6 5]"},
+				{"next page", ledger.AuditFilter{Target: "t", Limit: 2, Before: 5}, "[4 3]"},
+				{"time", ledger.AuditFilter{Since: start.Add(lastUsedEvery), Until: start.Add(3 * lastUsedEvery)}, "[3 2]"},
+				{"stream", ledger.AuditFilter{Stream: "edge"}, "[7]"},
+				{"release", ledger.AuditFilter{Stream: "edge", Release: 2}, "[]"},
 			}
 			for _, test := range tests {
 				t.Run(test.name, func(t *testing.T) {
@@ -217,14 +219,14 @@ func TestServingAccountWithoutRightsToHistory(t *testing.T) {
 	s := openTest(t, fillIn(dsn, "root@", user+":pw@"), testOptions())
 	approve(t, s, "a.example", "b.example")
 	w := next(0, 1, "a.example")
-	w.Change.Once = &Once{Key: "k"}
+	w.Change.Once = &ledger.Once{Key: "k"}
 	w.Blobs = blobs(whitelist.Blob{Digest: digest("x"), Bytes: []byte("x"), Raw: []byte("d-1")})
 	must(t, s.Append(t.Context(), w))
 	must(t, s.RevokeHost(t.Context(), "b.example", by("ada")))
 	for seq := range uint64(9) {
 		must(t, s.SaveRecords(t.Context(), "edge", releaseRecords(1, seq+2), by("dispatch")))
 	}
-	token, secret, err := s.CreateToken(t.Context(), NewToken{Type: "adm", Name: "ci", Role: "release"}, by("ada"))
+	token, secret, err := s.CreateToken(t.Context(), ledger.NewToken{Type: "adm", Name: "ci", Role: "release"}, by("ada"))
 	must(t, err)
 	if _, err := s.Authenticate(t.Context(), secret); err != nil {
 		t.Error(err)

@@ -11,22 +11,9 @@ import (
 	"gorm.io/gorm"
 
 	"dispatch.example/dispatch/internal/fault"
+	"dispatch.example/dispatch/ledger"
 	"dispatch.example/dispatch/release"
 )
-
-// Change says who changes something and why. Each becomes one audit row, in the
-// transaction of what it changes.
-type Change struct {
-	By      string          // a login or the name of a token, never an id from traffic
-	Reason  string          // as the person gave it
-	Action  string          // what is done; a method that does only one thing sets it
-	Target  string          // what it is done to; set like Action
-	Details json.RawMessage // kept byte for byte; empty means {}
-	Once    *Once           // the answer to remember under the caller's idempotency key
-
-	stream string // the release that it makes or renews
-	number uint64
-}
 
 // Limits in characters; the columns of migrations/mysql have the same.
 const (
@@ -38,10 +25,17 @@ const (
 	maxHost   = 253
 )
 
+// entry is a Change on its way to the audit chain, with the release that it makes or renews.
+type entry struct {
+	ledger.Change
+	stream string
+	number uint64
+}
+
 // change runs fn and writes the audit row, or does nothing. It first locks the
 // end of the audit chain, so changes are serial in the whole cluster and fn sees
 // the newest state. fn may run more than once and may set c.Target.
-func (s *Store) change(ctx context.Context, c *Change, fn func(tx *gorm.DB) error) error {
+func (s *Store) change(ctx context.Context, c *entry, fn func(tx *gorm.DB) error) error {
 	if len(c.Details) == 0 {
 		c.Details = json.RawMessage("{}")
 	}
@@ -65,7 +59,7 @@ func (s *Store) change(ctx context.Context, c *Change, fn func(tx *gorm.DB) erro
 	})
 }
 
-func (c *Change) check() error {
+func (c *entry) check() error {
 	var p fault.Problems
 	checkText(&p, "by", c.By, maxName)
 	checkText(&p, "action", c.Action, maxAction)
@@ -103,14 +97,6 @@ func checkText(p *fault.Problems, path, text string, limit int) {
 // minutes; a day covers a pipeline that is restarted by hand.
 const onceLife = 24 * time.Hour
 
-// Once is the answer to a write under the caller's Idempotency-Key.
-type Once struct {
-	Key      string
-	Request  release.Digest // of the request: the same key with another one is a mistake
-	Status   int
-	Response []byte // must hold no secret
-}
-
 type onceRow struct {
 	Actor    string `gorm:"column:actor"`
 	Key      string `gorm:"column:idem_key"`
@@ -124,20 +110,20 @@ type onceRow struct {
 func (onceRow) TableName() string { return "idempotency" }
 
 // Once returns what was answered to the actor's write with this key.
-func (s *Store) Once(ctx context.Context, actor, key string) (once Once, found bool, err error) {
+func (s *Store) Once(ctx context.Context, actor, key string) (once ledger.Once, found bool, err error) {
 	var rows []onceRow
 	err = s.view(ctx, func(tx *gorm.DB) error {
 		return tx.Where("actor = ? AND idem_key = ? AND created > ?", actor, key, micros(s.now().Add(-onceLife))).Find(&rows).Error
 	})
 	if err != nil || len(rows) == 0 {
-		return Once{}, false, err
+		return ledger.Once{}, false, err
 	}
 	r := rows[0]
-	return Once{Key: r.Key, Request: release.Digest(r.Request), Status: r.Status, Response: r.Response}, true, nil
+	return ledger.Once{Key: r.Key, Request: release.Digest(r.Request), Status: r.Status, Response: r.Response}, true, nil
 }
 
 // remember notes the answer, after it dropped what is too old.
-func (s *Store) remember(tx *gorm.DB, actor string, o Once) error {
+func (s *Store) remember(tx *gorm.DB, actor string, o ledger.Once) error {
 	now := s.now()
 	if err := tx.Where("created <= ?", micros(now.Add(-onceLife))).Delete(&onceRow{}).Error; err != nil {
 		return err

@@ -74,14 +74,14 @@ func translate(err error) error {
 	if _, ok := errors.AsType[*fault.Error](err); ok {
 		return err
 	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fault.New(fault.Unavailable, "store_timeout", "the database did not answer in time").Because(err)
+	}
 	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
 		return translateMySQL(e, err)
 	}
 	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		return translateSQLite(e, err)
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fault.New(fault.Unavailable, "store_timeout", "the database did not answer in time").Because(err)
 	}
 	_, network := errors.AsType[net.Error](err)
 	if network || errors.Is(err, driver.ErrBadConn) || errors.Is(err, mysql.ErrInvalidConn) {

@@ -4,23 +4,12 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"time"
 
 	"gorm.io/gorm"
 
 	"dispatch.example/dispatch/internal/fault"
+	"dispatch.example/dispatch/ledger"
 )
-
-// Host is a host that releases may send people to once it is approved.
-type Host struct {
-	Host        string    `json:"host"`
-	Proposer    string    `json:"proposer"`
-	Proposed    time.Time `json:"proposed"`
-	Reason      string    `json:"reason,omitempty"`
-	Approver    string    `json:"approver,omitempty"` // empty: not approved
-	Approved    time.Time `json:"approved,omitzero"`
-	FourEyesOff bool      `json:"four_eyes_off,omitempty"` // one person did both
-}
 
 type hostRow struct {
 	Host        string  `gorm:"column:host;primaryKey"`
@@ -36,7 +25,7 @@ type hostRow struct {
 func (hostRow) TableName() string { return "hosts" }
 
 // ProposeHost adds a host in normal form (see package domain), not yet approved.
-func (s *Store) ProposeHost(ctx context.Context, host string, c Change) error {
+func (s *Store) ProposeHost(ctx context.Context, host string, c ledger.Change) error {
 	var p fault.Problems
 	if checkText(&p, "host", host, maxHost); host != strings.ToLower(host) {
 		p.Addf("host", "not in lower case")
@@ -45,7 +34,7 @@ func (s *Store) ProposeHost(ctx context.Context, host string, c Change) error {
 		return err
 	}
 	c.Action, c.Target = "host_propose", host
-	return s.change(ctx, &c, func(tx *gorm.DB) error {
+	return s.change(ctx, &entry{Change: c}, func(tx *gorm.DB) error {
 		_, err := takeHost(tx, host)
 		if err == nil {
 			return fault.New(fault.Conflict, "duplicate", "host %s is proposed already", host)
@@ -59,9 +48,9 @@ func (s *Store) ProposeHost(ctx context.Context, host string, c Change) error {
 
 // ApproveHost approves a proposed host. The approver must not be the proposer,
 // whatever the case of their names, unless Options.FourEyesOff.
-func (s *Store) ApproveHost(ctx context.Context, host string, c Change) error {
+func (s *Store) ApproveHost(ctx context.Context, host string, c ledger.Change) error {
 	c.Action, c.Target = "host_approve", host
-	return s.change(ctx, &c, func(tx *gorm.DB) error {
+	return s.change(ctx, &entry{Change: c}, func(tx *gorm.DB) error {
 		row, err := takeHost(tx, host)
 		if err != nil {
 			return err
@@ -79,9 +68,9 @@ func (s *Store) ApproveHost(ctx context.Context, host string, c Change) error {
 }
 
 // RevokeHost removes a host. Releases that use it stay live; no new one can.
-func (s *Store) RevokeHost(ctx context.Context, host string, c Change) error {
+func (s *Store) RevokeHost(ctx context.Context, host string, c ledger.Change) error {
 	c.Action, c.Target = "host_revoke", host
-	return s.change(ctx, &c, func(tx *gorm.DB) error {
+	return s.change(ctx, &entry{Change: c}, func(tx *gorm.DB) error {
 		if _, err := takeHost(tx, host); err != nil {
 			return err
 		}
@@ -90,12 +79,12 @@ func (s *Store) RevokeHost(ctx context.Context, host string, c Change) error {
 }
 
 // Hosts returns all hosts by name.
-func (s *Store) Hosts(ctx context.Context) ([]Host, error) {
+func (s *Store) Hosts(ctx context.Context) ([]ledger.Host, error) {
 	var rows []hostRow
 	err := s.view(ctx, func(tx *gorm.DB) error { return tx.Order("host").Find(&rows).Error })
-	list := make([]Host, len(rows))
+	list := make([]ledger.Host, len(rows))
 	for i, r := range rows {
-		list[i] = Host{Host: r.Host, Proposer: r.Proposer, Proposed: fromMicros(&r.Proposed), Reason: r.Reason,
+		list[i] = ledger.Host{Host: r.Host, Proposer: r.Proposer, Proposed: fromMicros(&r.Proposed), Reason: r.Reason,
 			Approved: fromMicros(r.Approved), FourEyesOff: r.FourEyesOff}
 		if r.Approver != nil {
 			list[i].Approver = *r.Approver

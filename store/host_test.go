@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"dispatch.example/dispatch/internal/fault"
+	"dispatch.example/dispatch/ledger"
 	"dispatch.example/dispatch/migrations"
 	"dispatch.example/dispatch/whitelist"
 )
 
 func TestHostNeedsTwoPeople(t *testing.T) {
 	each(t, func(t *testing.T, s *Store) {
-		must(t, s.ProposeHost(t.Context(), "a.example", Change{By: "Ada", Reason: "new city"}))
+		must(t, s.ProposeHost(t.Context(), "a.example", ledger.Change{By: "Ada", Reason: "new city"}))
 		want(t, s.ProposeHost(t.Context(), "a.example", by("bob")), fault.Conflict, "duplicate")
 		want(t, s.ApproveHost(t.Context(), "b.example", by("bob")), fault.NotFound, "unknown_host")
 		for _, self := range []string{"Ada", "ada", "ADA"} {

@@ -52,7 +52,7 @@ func (s *Store) openMySQL(ctx context.Context, dsn string) error {
 	// made final, and no gap is locked.
 	s.writeTx = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
 	if err := db.PingContext(ctx); err != nil {
-		return fault.New(fault.Unavailable, "store_unavailable", "no answer from mysql at %s", cfg.Addr).Because(err).
+		return fault.New(fault.Unavailable, "store_unavailable", "mysql at %s cannot be used", cfg.Addr).Because(err).
 			WithHint("is the server up, and are user, password and database of --db right?")
 	}
 	return nil

@@ -5,45 +5,14 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"iter"
 	"slices"
-	"time"
 
 	"gorm.io/gorm"
 
 	"dispatch.example/dispatch/internal/fault"
+	"dispatch.example/dispatch/ledger"
 	"dispatch.example/dispatch/release"
-	"dispatch.example/dispatch/whitelist"
 )
-
-// Write is one release to append to its stream.
-type Write struct {
-	Base   uint64         // the head that the author saw
-	Signed release.Signed // its number must be above the head
-	Hosts  []string       // every host it may send people to; each must be approved
-	Change Change         // Action as in the manifest's cause
-
-	// Blobs are the chunks, indexes and tables that may not be stored yet; nil: none.
-	Blobs iter.Seq[whitelist.Blob]
-}
-
-// Summary is one release in a list.
-type Summary struct {
-	Stream  string         `json:"stream"`
-	Number  uint64         `json:"number"`
-	Parent  uint64         `json:"parent"` // the head it was appended to
-	Created time.Time      `json:"created"`
-	Action  string         `json:"action"`
-	By      string         `json:"by"`
-	Reason  string         `json:"reason,omitempty"`
-	Digest  release.Digest `json:"-"` // of the manifest
-}
-
-// StaleBase is the Data of the conflict stale_base.
-type StaleBase struct {
-	Base uint64 `json:"base"`
-	Head uint64 `json:"head"`
-}
 
 // recordSetsKept per release. Records live 7 days and are renewed daily: these
 // are all sets that a client may still hold.
@@ -89,8 +58,8 @@ func (recordSetRow) TableName() string { return "record_sets" }
 // Append writes the release, its hosts, its records and the audit row, or none
 // of them. A base that is no longer the head is the conflict stale_base, whose
 // Data says the head; a host that is not approved is denied.
-func (s *Store) Append(ctx context.Context, w Write) error {
-	if err := w.check(); err != nil {
+func (s *Store) Append(ctx context.Context, w ledger.Write) error {
+	if err := checkWrite(w); err != nil {
 		return err
 	}
 	if w.Blobs != nil {
@@ -98,9 +67,8 @@ func (s *Store) Append(ctx context.Context, w Write) error {
 			return err
 		}
 	}
-	c := w.Change
-	c.stream, c.number = w.Signed.Stream, w.Signed.Number
-	return s.change(ctx, &c, func(tx *gorm.DB) error {
+	e := entry{Change: w.Change, stream: w.Signed.Stream, number: w.Signed.Number}
+	return s.change(ctx, &e, func(tx *gorm.DB) error {
 		head, err := streamHead(tx, w.Signed.Stream)
 		if err != nil {
 			return err
@@ -115,7 +83,7 @@ func (s *Store) Append(ctx context.Context, w Write) error {
 	})
 }
 
-func (w Write) check() error {
+func checkWrite(w ledger.Write) error {
 	var p fault.Problems
 	checkText(&p, "stream", w.Signed.Stream, maxStream)
 	if w.Signed.Number <= w.Base {
@@ -136,7 +104,7 @@ func (w Write) check() error {
 	return p.Err("bad_release", "the release cannot be stored")
 }
 
-func (s *Store) insert(tx *gorm.DB, w Write) error {
+func (s *Store) insert(tx *gorm.DB, w ledger.Write) error {
 	now, number := micros(s.now()), int64(w.Signed.Number)
 	digest := sha256.Sum256(w.Signed.Manifest)
 	err := tx.Create(&releaseRow{Stream: w.Signed.Stream, Number: number, Parent: int64(w.Base), Created: now,
@@ -162,12 +130,12 @@ func (s *Store) insert(tx *gorm.DB, w Write) error {
 
 // SaveRecords stores a renewed set of domain records. It must have a higher seq
 // than the sets of its release; the oldest ones go.
-func (s *Store) SaveRecords(ctx context.Context, stream string, r release.RecordSet, c Change) error {
+func (s *Store) SaveRecords(ctx context.Context, stream string, r release.RecordSet, c ledger.Change) error {
 	if c.Action == "" {
 		c.Action = "renew"
 	}
-	c.stream, c.number = stream, r.Release
-	return s.change(ctx, &c, func(tx *gorm.DB) error {
+	e := entry{Change: c, stream: stream, number: r.Release}
+	return s.change(ctx, &e, func(tx *gorm.DB) error {
 		var newest int64
 		err := tx.Model(&recordSetRow{}).Select("COALESCE(MAX(seq), 0)").Where("stream = ? AND number = ?", stream, r.Release).Scan(&newest).Error
 		if err != nil {
@@ -227,19 +195,19 @@ func (s *Store) Release(ctx context.Context, stream string, n uint64) (release.S
 }
 
 // Releases lists releases of the stream below number before (0: from the head),
-// newest first. max as in AuditFilter.Limit.
-func (s *Store) Releases(ctx context.Context, stream string, before uint64, max int) ([]Summary, error) {
+// newest first, n as AuditFilter.Limit.
+func (s *Store) Releases(ctx context.Context, stream string, before uint64, n int) ([]ledger.Summary, error) {
 	var rows []releaseRow
 	err := s.view(ctx, func(tx *gorm.DB) error {
 		tx = tx.Select("stream", "number", "parent", "created", "action", "actor", "reason", "digest").Where("stream = ?", stream)
 		if before > 0 {
 			tx = tx.Where("number < ?", before)
 		}
-		return tx.Order("number DESC").Limit(limit(max)).Find(&rows).Error
+		return tx.Order("number DESC").Limit(limit(n)).Find(&rows).Error
 	})
-	list := make([]Summary, len(rows))
+	list := make([]ledger.Summary, len(rows))
 	for i, r := range rows {
-		list[i] = Summary{Stream: r.Stream, Number: uint64(r.Number), Parent: uint64(r.Parent), Created: fromMicros(&r.Created),
+		list[i] = ledger.Summary{Stream: r.Stream, Number: uint64(r.Number), Parent: uint64(r.Parent), Created: fromMicros(&r.Created),
 			Action: r.Action, By: r.Actor, Reason: r.Reason, Digest: release.Digest(r.Digest)}
 	}
 	return list, err
@@ -280,6 +248,6 @@ func readRelease(tx *gorm.DB, stream string, n uint64) (release.Signed, error) {
 func stale(stream string, base, head uint64) error {
 	e := fault.New(fault.Conflict, "stale_base", "stream %s is at release %d, the change was made on %d", stream, head, base).
 		WithHint("look at what changed since, and make the change again on top of it")
-	e.Data = StaleBase{Base: base, Head: head}
+	e.Data = ledger.StaleBase{Base: base, Head: head}
 	return e
 }

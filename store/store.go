@@ -178,7 +178,7 @@ func (s *Store) write(ctx context.Context, fn func(tx *gorm.DB) error) error {
 	for try := 1; ; try++ {
 		err := s.writer.WithContext(ctx).Transaction(fn, s.writeTx)
 		if err == nil || try == maxTries || !retryable(err) {
-			return translate(err)
+			return translate(ended(ctx, err))
 		}
 		wait := time.NewTimer(time.Duration(try)*5*time.Millisecond + rand.N(10*time.Millisecond))
 		select {
@@ -192,7 +192,16 @@ func (s *Store) write(ctx context.Context, fn func(tx *gorm.DB) error) error {
 
 // view runs fn in a transaction that only reads and sees one state.
 func (s *Store) view(ctx context.Context, fn func(tx *gorm.DB) error) error {
-	return translate(s.reader.WithContext(ctx).Transaction(fn, &sql.TxOptions{ReadOnly: s.dialect == migrations.MySQL}))
+	err := s.reader.WithContext(ctx).Transaction(fn, &sql.TxOptions{ReadOnly: s.dialect == migrations.MySQL})
+	return translate(ended(ctx, err))
+}
+
+// ended adds that the caller's time was over: SQLite says only "interrupted".
+func ended(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil || errors.Is(err, ctx.Err()) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ctx.Err(), err)
 }
 
 // micros is how times are stored: exact and without a zone in both databases.

@@ -17,6 +17,8 @@ import (
 
 	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/internal/testenv"
+	"dispatch.example/dispatch/ledger"
+	"dispatch.example/dispatch/migrations"
 	"dispatch.example/dispatch/release"
 	"dispatch.example/dispatch/whitelist"
 )
@@ -32,7 +34,10 @@ func TestMain(m *testing.M) {
 func each(t *testing.T, test func(t *testing.T, s *Store)) {
 	t.Helper()
 	for _, kind := range []string{"sqlite", "mysql"} {
-		t.Run(kind, func(t *testing.T) { test(t, openTest(t, newDSN(t, kind), testOptions())) })
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			test(t, openTest(t, newDSN(t, kind), testOptions()))
+		})
 	}
 }
 
@@ -83,17 +88,17 @@ func newClock() *clock {
 func (c *clock) now() time.Time           { return time.UnixMicro(c.micros.Load()).UTC() }
 func (c *clock) advance(by time.Duration) { c.micros.Add(by.Microseconds()) }
 
-func by(who string) Change { return Change{By: who, Reason: "because"} }
+func by(who string) ledger.Change { return ledger.Change{By: who, Reason: "because"} }
 
 // next is release n of stream edge on base, with records.
-func next(base, n uint64, hosts ...string) Write {
+func next(base, n uint64, hosts ...string) ledger.Write {
 	manifest := fmt.Appendf(nil, `{"stream":"edge","number":%d,"note":"\u00e9 é 你好"}`, n)
-	return Write{
+	return ledger.Write{
 		Base: base,
 		Signed: release.Signed{Stream: release.StreamEdge, Number: n, Manifest: manifest, Signature: fmt.Sprintf("sig-%d", n),
 			Records: release.RecordSet{Release: n, Seq: 1, Bytes: []byte(`{"r":1}`), Signature: "rsig"}},
 		Hosts:  hosts,
-		Change: Change{By: "ada", Reason: "test", Action: "publish", Details: json.RawMessage(`{"b":1, "a":2}`)},
+		Change: ledger.Change{By: "ada", Reason: "test", Action: "publish", Details: json.RawMessage(`{"b":1, "a":2}`)},
 	}
 }
 
@@ -120,7 +125,7 @@ func want(t *testing.T, err error, kind fault.Kind, code string) {
 	}
 }
 
-func verify(t *testing.T, s *Store) AuditCheck {
+func verify(t *testing.T, s *Store) ledger.AuditCheck {
 	t.Helper()
 	check, err := s.VerifyAudit(t.Context())
 	must(t, err)
@@ -216,7 +221,7 @@ func TestCallersDeadlineEndsAWrite(t *testing.T) {
 		release := make(chan struct{})
 		done := make(chan error, 1)
 		go func() {
-			done <- s.change(context.Background(), &Change{By: "ada", Action: "hold"}, func(*gormDB) error {
+			done <- s.change(context.Background(), &entry{Change: ledger.Change{By: "ada", Action: "hold"}}, func(*gormDB) error {
 				close(held)
 				<-release
 				return nil
@@ -233,10 +238,46 @@ func TestCallersDeadlineEndsAWrite(t *testing.T) {
 	})
 }
 
+func TestCallersDeadlineEndsAStatement(t *testing.T) {
+	slow := map[migrations.Dialect]string{
+		migrations.SQLite: "CREATE TEMP TABLE slow AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n",
+		migrations.MySQL:  "DO SLEEP(60)",
+	}
+	each(t, func(t *testing.T, s *Store) {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		err := s.write(ctx, func(tx *gormDB) error { return tx.Exec(slow[s.dialect]).Error })
+		want(t, err, fault.Unavailable, "store_timeout")
+		must(t, s.Append(t.Context(), next(0, 1)))
+	})
+}
+
+// P15 at the store: a full disk fails the write, and freed space is enough.
+func TestFullDiskFailsTheWriteAndNothingElse(t *testing.T) {
+	s := openTest(t, newDSN(t, "sqlite"), testOptions())
+	must(t, s.Append(t.Context(), next(0, 1)))
+	var pages int
+	must(t, s.writer.Raw("PRAGMA page_count").Scan(&pages).Error)
+	setMax := func(n int) {
+		var now int
+		must(t, s.writer.Raw(fmt.Sprintf("PRAGMA max_page_count(%d)", n)).Scan(&now).Error)
+	}
+	setMax(pages)
+	w := next(1, 2)
+	w.Signed.Records.Bytes = make([]byte, 100_000)
+	want(t, s.Append(t.Context(), w), fault.Unavailable, "store_full")
+	if got, err := s.Latest(t.Context(), release.StreamEdge); err != nil || got.Number != 1 {
+		t.Errorf("latest = %d, %v, want 1", got.Number, err)
+	}
+	setMax(1 << 30)
+	must(t, s.Append(t.Context(), w))
+	verify(t, s)
+}
+
 func TestFailedChangeLeavesNothing(t *testing.T) {
 	each(t, func(t *testing.T, s *Store) {
 		boom := errors.New("boom")
-		err := s.change(t.Context(), &Change{By: "ada", Action: "x", Once: &Once{Key: "k"}}, func(tx *gormDB) error {
+		err := s.change(t.Context(), &entry{Change: ledger.Change{By: "ada", Action: "x", Once: &ledger.Once{Key: "k"}}}, func(tx *gormDB) error {
 			must(t, tx.Create(&hostRow{Host: "a.example", Proposer: "ada"}).Error)
 			return boom
 		})
@@ -255,8 +296,8 @@ func TestFailedChangeLeavesNothing(t *testing.T) {
 
 func TestChangeListsAllThatIsWrongWithIt(t *testing.T) {
 	s := openTest(t, newDSN(t, "sqlite"), Options{})
-	err := s.Record(t.Context(), Change{By: " ada", Reason: strings.Repeat("x", maxReason+1), Target: "\xff",
-		Details: json.RawMessage("{"), Once: &Once{Key: "a\nb"}})
+	err := s.Record(t.Context(), ledger.Change{By: " ada", Reason: strings.Repeat("x", maxReason+1), Target: "\xff",
+		Details: json.RawMessage("{"), Once: &ledger.Once{Key: "a\nb"}})
 	want(t, err, fault.Invalid, "bad_change")
 	var e *fault.Error
 	if errors.As(err, &e) && len(e.Problems) != 6 {
@@ -269,7 +310,7 @@ func TestAnswerIsRememberedForADay(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			clock := newClock()
 			s := openTest(t, newDSN(t, kind), Options{Now: clock.now})
-			change := Change{By: "ada", Action: "x", Once: &Once{Key: "k", Request: digest("r"), Status: 201, Response: []byte("body")}}
+			change := ledger.Change{By: "ada", Action: "x", Once: &ledger.Once{Key: "k", Request: digest("r"), Status: 201, Response: []byte("body")}}
 			must(t, s.Record(t.Context(), change))
 			want(t, s.Record(t.Context(), change), fault.Conflict, "idempotency_key_used")
 			got, found, err := s.Once(t.Context(), "ada", "k")

@@ -12,26 +12,8 @@ import (
 	"gorm.io/gorm"
 
 	"dispatch.example/dispatch/internal/fault"
+	"dispatch.example/dispatch/ledger"
 )
-
-// Token is a credential of a pipeline or a person. Its secret is not kept.
-type Token struct {
-	ID       int64     `json:"id"`
-	Name     string    `json:"name"` // who acts with it, in Change.By
-	Role     string    `json:"role"`
-	Created  time.Time `json:"created"`
-	Expires  time.Time `json:"expires,omitzero"` // zero: never
-	Revoked  time.Time `json:"revoked,omitzero"`
-	LastUsed time.Time `json:"last_used,omitzero"` // to the minute
-}
-
-// NewToken describes a token to make.
-type NewToken struct {
-	Type    string // a few lower-case letters that say what leaked, e.g. adm
-	Name    string
-	Role    string
-	Expires time.Time // zero: never
-}
 
 type tokenRow struct {
 	ID       int64  `gorm:"column:id;primaryKey"`
@@ -61,7 +43,7 @@ const (
 )
 
 // CreateToken makes a token and returns its secret, which nobody can see again.
-func (s *Store) CreateToken(ctx context.Context, n NewToken, c Change) (Token, string, error) {
+func (s *Store) CreateToken(ctx context.Context, n ledger.NewToken, c ledger.Change) (ledger.Token, string, error) {
 	var p fault.Problems
 	checkText(&p, "name", n.Name, maxName)
 	checkText(&p, "role", n.Role, maxAction)
@@ -73,16 +55,16 @@ func (s *Store) CreateToken(ctx context.Context, n NewToken, c Change) (Token, s
 		p.Addf("expires", "is in the past")
 	}
 	if err := p.Err("bad_token_request", "the token cannot be made"); err != nil {
-		return Token{}, "", err
+		return ledger.Token{}, "", err
 	}
 	secret, err := newSecret(n.Type)
 	if err != nil {
-		return Token{}, "", err
+		return ledger.Token{}, "", err
 	}
 	sum := sha256.Sum256([]byte(secret))
 	var row tokenRow
 	c.Action, c.Target = "token_create", n.Name
-	err = s.change(ctx, &c, func(tx *gorm.DB) error {
+	err = s.change(ctx, &entry{Change: c}, func(tx *gorm.DB) error {
 		row = tokenRow{Name: n.Name, Role: n.Role, SHA256: sum[:], Created: micros(now)}
 		if !n.Expires.IsZero() {
 			expires := micros(n.Expires)
@@ -91,27 +73,27 @@ func (s *Store) CreateToken(ctx context.Context, n NewToken, c Change) (Token, s
 		return tx.Create(&row).Error
 	})
 	if err != nil {
-		return Token{}, "", err
+		return ledger.Token{}, "", err
 	}
 	return row.token(), secret, nil
 }
 
 // Authenticate returns the token of the secret. Unknown, expired and revoked are
 // the same to the caller.
-func (s *Store) Authenticate(ctx context.Context, secret string) (Token, error) {
+func (s *Store) Authenticate(ctx context.Context, secret string) (ledger.Token, error) {
 	refuse := fault.New(fault.Unauthenticated, "bad_token", "the token is unknown, expired or revoked")
 	if !wellFormed(secret) {
-		return Token{}, refuse
+		return ledger.Token{}, refuse
 	}
 	sum := sha256.Sum256([]byte(secret))
 	var rows []tokenRow
 	err := s.view(ctx, func(tx *gorm.DB) error { return tx.Where("sha256 = ?", sum[:]).Find(&rows).Error })
 	if err != nil {
-		return Token{}, err
+		return ledger.Token{}, err
 	}
 	now := micros(s.now())
 	if len(rows) == 0 || rows[0].Revoked != nil || rows[0].Expires != nil && *rows[0].Expires <= now {
-		return Token{}, refuse
+		return ledger.Token{}, refuse
 	}
 	if used := rows[0].LastUsed; used == nil || *used <= now-lastUsedEvery.Microseconds() {
 		err := s.write(ctx, func(tx *gorm.DB) error {
@@ -126,9 +108,10 @@ func (s *Store) Authenticate(ctx context.Context, secret string) (Token, error) 
 }
 
 // RevokeToken ends a token at once.
-func (s *Store) RevokeToken(ctx context.Context, id int64, c Change) error {
-	c.Action = "token_revoke"
-	return s.change(ctx, &c, func(tx *gorm.DB) error {
+func (s *Store) RevokeToken(ctx context.Context, id int64, c ledger.Change) error {
+	e := entry{Change: c}
+	e.Action = "token_revoke"
+	return s.change(ctx, &e, func(tx *gorm.DB) error {
 		var rows []tokenRow
 		if err := tx.Where("id = ?", id).Find(&rows).Error; err != nil {
 			return err
@@ -136,24 +119,24 @@ func (s *Store) RevokeToken(ctx context.Context, id int64, c Change) error {
 		if len(rows) == 0 {
 			return notFound("unknown_token", "no token %d", id)
 		}
-		c.Target = rows[0].Name
+		e.Target = rows[0].Name
 		return tx.Model(&tokenRow{}).Where("id = ? AND revoked IS NULL", id).Update("revoked", micros(s.now())).Error
 	})
 }
 
 // Tokens returns all tokens, newest first.
-func (s *Store) Tokens(ctx context.Context) ([]Token, error) {
+func (s *Store) Tokens(ctx context.Context) ([]ledger.Token, error) {
 	var rows []tokenRow
 	err := s.view(ctx, func(tx *gorm.DB) error { return tx.Order("id DESC").Find(&rows).Error })
-	list := make([]Token, len(rows))
+	list := make([]ledger.Token, len(rows))
 	for i, r := range rows {
 		list[i] = r.token()
 	}
 	return list, err
 }
 
-func (r tokenRow) token() Token {
-	return Token{ID: r.ID, Name: r.Name, Role: r.Role, Created: fromMicros(&r.Created),
+func (r tokenRow) token() ledger.Token {
+	return ledger.Token{ID: r.ID, Name: r.Name, Role: r.Role, Created: fromMicros(&r.Created),
 		Expires: fromMicros(r.Expires), Revoked: fromMicros(r.Revoked), LastUsed: fromMicros(r.LastUsed)}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"dispatch.example/dispatch/internal/fault"
+	"dispatch.example/dispatch/ledger"
 	"dispatch.example/dispatch/release"
 	"dispatch.example/dispatch/whitelist"
 )
@@ -21,7 +22,7 @@ func TestTokenLife(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			clock := newClock()
 			s := openTest(t, newDSN(t, kind), Options{Now: clock.now})
-			made, secret, err := s.CreateToken(t.Context(), NewToken{Type: "adm", Name: "ci", Role: "release", Expires: clock.now().Add(time.Hour)}, by("ada"))
+			made, secret, err := s.CreateToken(t.Context(), ledger.NewToken{Type: "adm", Name: "ci", Role: "release", Expires: clock.now().Add(time.Hour)}, by("ada"))
 			must(t, err)
 			if !regexp.MustCompile(`^dsp_adm_[0-9A-Za-z]{39}$`).MatchString(secret) {
 				t.Errorf("secret %q has another form", secret)
@@ -54,13 +55,13 @@ func TestTokenLife(t *testing.T) {
 
 func TestRevokedTokenIsRefused(t *testing.T) {
 	each(t, func(t *testing.T, s *Store) {
-		made, secret, err := s.CreateToken(t.Context(), NewToken{Type: "adm", Name: "ci", Role: "release"}, by("ada"))
+		made, secret, err := s.CreateToken(t.Context(), ledger.NewToken{Type: "adm", Name: "ci", Role: "release"}, by("ada"))
 		must(t, err)
 		must(t, s.RevokeToken(t.Context(), made.ID, by("bob")))
 		_, err = s.Authenticate(t.Context(), secret)
 		want(t, err, fault.Unauthenticated, "bad_token")
 		want(t, s.RevokeToken(t.Context(), 99, by("bob")), fault.NotFound, "unknown_token")
-		entries, err := s.Audit(t.Context(), AuditFilter{Target: "ci"})
+		entries, err := s.Audit(t.Context(), ledger.AuditFilter{Target: "ci"})
 		must(t, err)
 		if len(entries) != 2 || entries[0].Action != "token_revoke" || entries[1].Action != "token_create" {
 			t.Errorf("audit = %+v", entries)
@@ -70,7 +71,7 @@ func TestRevokedTokenIsRefused(t *testing.T) {
 
 func TestSecretsThatAreNotOurs(t *testing.T) {
 	each(t, func(t *testing.T, s *Store) {
-		_, secret, err := s.CreateToken(t.Context(), NewToken{Type: "adm", Name: "ci", Role: "release"}, by("ada"))
+		_, secret, err := s.CreateToken(t.Context(), ledger.NewToken{Type: "adm", Name: "ci", Role: "release"}, by("ada"))
 		must(t, err)
 		other, err := newSecret("adm")
 		must(t, err)
@@ -83,7 +84,7 @@ func TestSecretsThatAreNotOurs(t *testing.T) {
 
 func TestTokenRequestIsChecked(t *testing.T) {
 	s := openTest(t, newDSN(t, "sqlite"), Options{})
-	for _, n := range []NewToken{{}, {Type: "A1", Name: "x", Role: "r"}, {Type: "adm", Name: "x ", Role: "r"},
+	for _, n := range []ledger.NewToken{{}, {Type: "A1", Name: "x", Role: "r"}, {Type: "adm", Name: "x ", Role: "r"},
 		{Type: "adm", Name: "x", Role: "r", Expires: time.Unix(1, 0)}} {
 		_, _, err := s.CreateToken(t.Context(), n, by("ada"))
 		want(t, err, fault.Invalid, "bad_token_request")
@@ -95,7 +96,7 @@ func TestSecretIsNowhereInTheDatabase(t *testing.T) {
 	dsn := newDSN(t, "sqlite")
 	s, err := Open(t.Context(), dsn, testOptions())
 	must(t, err)
-	_, secret, err := s.CreateToken(t.Context(), NewToken{Type: "adm", Name: "ci", Role: "release"}, by("ada"))
+	_, secret, err := s.CreateToken(t.Context(), ledger.NewToken{Type: "adm", Name: "ci", Role: "release"}, by("ada"))
 	must(t, err)
 	w := next(0, 1)
 	w.Blobs = blobs(whitelist.Blob{Digest: digest("x"), Bytes: []byte("x"), Raw: []byte("seeded-device-id")})

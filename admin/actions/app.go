@@ -1,0 +1,79 @@
+package actions
+
+import (
+	"dispatch.example/dispatch/domain"
+	"dispatch.example/dispatch/internal/fault"
+	"dispatch.example/dispatch/release"
+)
+
+// AppView is one app of the release in use, operational state applied.
+type AppView struct {
+	Key      string       `json:"key"`
+	Name     string       `json:"name,omitempty"`
+	Default  bool         `json:"default,omitempty"`
+	Fallback string       `json:"fallback"`
+	Regions  []RegionView `json:"regions"`
+	Policies []string     `json:"policies" doc:"keys in their order"`
+}
+
+// RegionView is one region with what an emergency on it must expect.
+type RegionView struct {
+	Key       string             `json:"key"`
+	Name      string             `json:"name,omitempty"`
+	State     domain.RegionState `json:"state"`
+	Epoch     uint32             `json:"epoch"`
+	Capacity  int                `json:"capacity"`
+	Failover  []string           `json:"failover,omitempty"`
+	Endpoints []domain.Endpoint  `json:"endpoints"`
+}
+
+// Apps are the apps of the release in use and its number; none and 0 before the first.
+func (a *Actions) Apps() (number uint64, views []AppView) {
+	views = []AppView{}
+	cur := a.Keeper.Current()
+	if cur == nil {
+		return 0, views
+	}
+	for i := range cur.Manifest.Document.Apps {
+		views = append(views, viewOf(cur.Apps[cur.Manifest.Document.Apps[i].Key]))
+	}
+	return cur.Number, views
+}
+
+// App is one app of the release in use.
+func (a *Actions) App(key string) (AppView, error) {
+	cur := a.Keeper.Current()
+	if cur == nil {
+		return AppView{}, noRelease()
+	}
+	app := cur.Apps[key]
+	if app == nil {
+		return AppView{}, fault.New(fault.NotFound, "unknown_app", "no app has the key %q", key).WithHint("GET /api/v1/apps lists them")
+	}
+	return viewOf(app), nil
+}
+
+func viewOf(s *release.Served) AppView {
+	v := AppView{Key: s.App.Key, Name: s.App.Name, Default: s.App.Default, Fallback: s.App.Fallback, Policies: []string{}}
+	for i := range s.App.Regions {
+		r := &s.App.Regions[i]
+		v.Regions = append(v.Regions, RegionView{Key: r.Key, Name: r.Name, State: r.Condition(), Epoch: r.Epoch,
+			Capacity: r.Capacity, Failover: r.Failover, Endpoints: endpointsOf(r)})
+	}
+	for i := range s.App.Policies {
+		v.Policies = append(v.Policies, s.App.Policies[i].Key)
+	}
+	return v
+}
+
+// endpointsOf shows the states that the document leaves out.
+func endpointsOf(r *domain.Region) []domain.Endpoint {
+	endpoints := make([]domain.Endpoint, len(r.Endpoints))
+	for i, e := range r.Endpoints {
+		if e.Serves() {
+			e.State = domain.Serving
+		}
+		endpoints[i] = e
+	}
+	return endpoints
+}

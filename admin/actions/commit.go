@@ -1,0 +1,200 @@
+package actions
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"dispatch.example/dispatch/internal/fault"
+	"dispatch.example/dispatch/ledger"
+	"dispatch.example/dispatch/release"
+	"dispatch.example/dispatch/whitelist"
+)
+
+// Outcome is what a change did.
+type Outcome struct {
+	Release      uint64           `json:"release" doc:"the release that carries the change; 0 for a dry run"`
+	Acknowledged *Acknowledgement `json:"acknowledged,omitempty" doc:"which replicas serve it"`
+	Preview      *Preview         `json:"preview,omitempty" doc:"of a dry run"`
+	Warnings     []fault.Problem  `json:"warnings,omitempty" doc:"what was done and is seldom meant"`
+}
+
+// Acknowledgement says how many replicas serve a release, and how long that took.
+type Acknowledgement struct {
+	Replicas int   `json:"replicas"`
+	Of       int   `json:"of"`
+	AfterMS  int64 `json:"after_ms"`
+}
+
+// Preview is what a change would do.
+type Preview struct {
+	Changes []release.Difference `json:"changes"`
+	// Moved is how many of 10,000 synthetic requests would get another region, by app.
+	Moved map[string]int `json:"moved" doc:"of 10,000 synthetic requests, by app; labelled so because no real traffic is in it"`
+}
+
+// draft is a change on its way to a release.
+type draft struct {
+	action, target string
+	details        any               // stand in the audit row beside action and reason
+	parent         release.Signed    // what it was made from
+	from           *release.Manifest // of parent; nil for the first release
+	change         release.Change
+	blobs          []whitelist.Blob // that the release needs and the ledger may not have
+	once           *ledger.Once
+	warnings       []fault.Problem
+}
+
+// preview compiles the draft as an edge would and compares it with its parent.
+func (a *Actions) preview(ctx context.Context, d draft) (Outcome, error) {
+	next, err := a.next(ctx, d)
+	if err != nil {
+		return Outcome{}, err
+	}
+	var before release.Configuration
+	var cur *release.Snapshot
+	if d.from != nil {
+		before = release.Configuration{Document: &d.from.Document, Operational: d.from.Operational}
+		if cur, err = a.serving(ctx, d); err != nil {
+			return Outcome{}, err
+		}
+	}
+	snapshot, err := a.Loader.Draft(ctx, next, a.blobs(d), cur)
+	if err != nil {
+		return Outcome{}, err
+	}
+	changes, err := release.Diff(before, release.Configuration{Document: &next.Document, Operational: next.Operational})
+	if err != nil {
+		return Outcome{}, err
+	}
+	p := &Preview{Changes: changes, Moved: map[string]int{}}
+	if cur != nil {
+		p.Moved = release.Moved(cur, snapshot)
+	}
+	return Outcome{Preview: p, Warnings: d.warnings}, a.Loader.Guard(snapshot, cur)
+}
+
+// serving is the snapshot of the draft's parent: the one in use, or a compilation
+// of the ledger's when this process lags behind.
+func (a *Actions) serving(ctx context.Context, d draft) (*release.Snapshot, error) {
+	if cur := a.Keeper.Current(); cur != nil && cur.Digest == release.DigestOf(d.parent.Manifest) {
+		return cur, nil
+	}
+	s, err := a.Loader.Draft(ctx, d.from, a.Ledger, a.Keeper.Current())
+	if err != nil {
+		return nil, fmt.Errorf("compile release %d: %w", d.from.Number, err)
+	}
+	return s, nil
+}
+
+// commit makes the draft a release: sign, load as an edge would, write, serve.
+func (a *Actions) commit(ctx context.Context, w Write, d draft) (Outcome, error) {
+	next, err := a.next(ctx, d)
+	if err != nil {
+		return Outcome{}, err
+	}
+	s, err := release.Sign(next, a.Keys, now())
+	if err != nil {
+		return Outcome{}, err
+	}
+	if _, err := a.Loader.Load(ctx, s, a.blobs(d), a.Keeper.Current()); err != nil {
+		return Outcome{}, err
+	}
+	out := Outcome{Release: next.Number, Warnings: d.warnings}
+	entry := w.change(d.action, d.target)
+	if entry.Details, err = json.Marshal(d.details); err != nil {
+		return Outcome{}, fmt.Errorf("write audit details of %s: %w", d.action, err)
+	}
+	if d.once != nil {
+		if d.once.Response, err = json.Marshal(out); err != nil {
+			return Outcome{}, fmt.Errorf("remember answer of %s: %w", d.action, err)
+		}
+		entry.Once = d.once
+	}
+	err = a.Ledger.Append(ctx, ledger.Write{Base: d.parent.Number, Signed: s, Hosts: slices.Sorted(maps.Keys(next.Approved.Hosts)),
+		Blobs: slices.Values(d.blobs), Change: entry})
+	if err != nil {
+		return Outcome{}, err
+	}
+	// It is written: from here on the caller going away must not leave us behind.
+	start := time.Now()
+	if err := a.Keeper.Accept(context.WithoutCancel(ctx), s, a.blobs(d), "publisher"); err != nil {
+		return Outcome{}, fmt.Errorf("release %d is written and cannot be served here: %w", next.Number, err)
+	}
+	out.Acknowledged = &Acknowledgement{Replicas: 1, Of: 1, AfterMS: time.Since(start).Milliseconds()}
+	return out, nil
+}
+
+// next is the draft's manifest. Hosts get their marks from the register of approved hosts.
+func (a *Actions) next(ctx context.Context, d draft) (*release.Manifest, error) {
+	approved, err := a.Ledger.ApprovedHosts(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read approved hosts: %w", err)
+	}
+	c := d.change
+	c.Created = now()
+	c.Approve.Hosts = slices.Sorted(maps.Keys(approved))
+	keys := a.Keys.IDs()
+	c.Keys = &keys
+	if d.from == nil {
+		return release.First(a.Deployment, release.StreamEdge, c)
+	}
+	return d.from.Next(c)
+}
+
+// layered finds the blobs of a draft before those of the ledger.
+type layered struct {
+	fresh map[release.Digest][]byte
+	below release.Blobs
+}
+
+// Blob is the fresh blob, or the one below.
+func (l layered) Blob(ctx context.Context, d release.Digest) ([]byte, error) {
+	if data, ok := l.fresh[d]; ok {
+		return data, nil
+	}
+	return l.below.Blob(ctx, d)
+}
+
+func (a *Actions) blobs(d draft) release.Blobs {
+	fresh := make(map[release.Digest][]byte, len(d.blobs))
+	for _, b := range d.blobs {
+		fresh[b.Digest] = b.Bytes
+	}
+	return layered{fresh, a.Ledger}
+}
+
+// replay looks for an earlier answer under the caller's idempotency key. input
+// is everything that makes the request what it is. Without an earlier answer,
+// once is what the change must write down; nil without a key.
+func (a *Actions) replay(ctx context.Context, w Write, action string, input any) (earlier *Outcome, once *ledger.Once, err error) {
+	if w.Key == "" {
+		return nil, nil, nil
+	}
+	text, err := json.Marshal([]any{action, w.Reason, input})
+	if err != nil {
+		return nil, nil, fmt.Errorf("fingerprint %s: %w", action, err)
+	}
+	request := release.Digest(sha256.Sum256(text))
+	was, found, err := a.Ledger.Once(ctx, w.Actor.Name, w.Key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("look up idempotency key: %w", err)
+	}
+	if !found {
+		return nil, &ledger.Once{Key: w.Key, Request: request, Status: http.StatusOK}, nil
+	}
+	if was.Request != request {
+		return nil, nil, fault.New(fault.Conflict, "idempotency_key_used", "this idempotency key came with another request").
+			WithHint("use a new key for a new request")
+	}
+	earlier = new(Outcome)
+	if err := json.Unmarshal(was.Response, earlier); err != nil {
+		return nil, nil, fmt.Errorf("read earlier answer: %w", err)
+	}
+	return earlier, nil, nil
+}

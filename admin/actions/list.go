@@ -1,0 +1,345 @@
+package actions
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"dispatch.example/dispatch/internal/fault"
+	"dispatch.example/dispatch/ledger"
+	"dispatch.example/dispatch/release"
+	"dispatch.example/dispatch/whitelist"
+)
+
+// ListInfo is a list of the current release.
+type ListInfo struct {
+	Key     string       `json:"key"`
+	Of      whitelist.Of `json:"of"`
+	Owner   string       `json:"owner,omitempty"`
+	Expires string       `json:"expires,omitempty"`
+	Count   int          `json:"count"`
+	Folds   bool         `json:"folds" doc:"whether ids are compared without letter case"`
+}
+
+// Lists are the lists of the release in use.
+func (a *Actions) Lists() []ListInfo {
+	infos := []ListInfo{}
+	cur := a.Keeper.Current()
+	if cur == nil {
+		return infos
+	}
+	for _, l := range cur.Manifest.Document.Lists {
+		folds, _ := cur.Manifest.Document.FoldsIDs(l.Key)
+		infos = append(infos, ListInfo{Key: l.Key, Of: l.Of, Owner: l.Owner, Expires: l.Expires, Count: cur.Lists.Count(l.Key), Folds: folds})
+	}
+	return infos
+}
+
+// Import is the new content of a list.
+type Import struct {
+	List   string
+	Body   io.Reader `json:"-"`
+	Format whitelist.Format
+	Column string
+	MaxBad int
+	DryRun bool
+}
+
+// ImportOutcome is what an import read and did.
+type ImportOutcome struct {
+	Outcome
+	Report whitelist.Report `json:"report"`
+}
+
+// ImportList replaces the ids of a list by those of a stream. More bad lines than
+// MaxBad, or any other failure, changes nothing.
+func (a *Actions) ImportList(ctx context.Context, w Write, in Import) (out ImportOutcome, err error) {
+	// The stream is read outside the turn: it may take minutes, and an emergency must not wait for it.
+	_, m, err := a.latest(ctx)
+	if err != nil {
+		return ImportOutcome{}, err
+	}
+	l, err := listOf(m, in.List)
+	if err != nil {
+		return ImportOutcome{}, err
+	}
+	old, err := a.stored(ctx, m, in.List)
+	if err != nil {
+		return ImportOutcome{}, err
+	}
+	ids, err := normalizer(&m.Document, in.List)
+	if err != nil {
+		return ImportOutcome{}, err
+	}
+	key, err := a.listKey()
+	if err != nil {
+		return ImportOutcome{}, err
+	}
+	report, content, err := whitelist.Import(in.Body, whitelist.ImportOptions{Key: key, Of: l.Of, IDs: ids, Format: in.Format,
+		Column: in.Column, MaxBad: in.MaxBad, Old: old})
+	if err != nil {
+		return ImportOutcome{Report: report}, withReport(err, report)
+	}
+	out.Report = report
+	if in.DryRun {
+		return out, nil
+	}
+	index := content.Index()
+	earlier, once, err := a.replay(ctx, w, "import", []any{in, sha256.Sum256(index.Bytes())})
+	if err != nil || earlier != nil {
+		out.Outcome = valueOf(earlier)
+		return out, err
+	}
+	details := map[string]any{"added": report.Added, "removed": report.Removed, "bad_lines": report.Bad}
+	out.Outcome, err = a.changeList(ctx, w, listChange{action: "import", list: in.List, seen: m.Lists[in.List],
+		index: index, blobs: appendContent(nil, content), details: details, once: once})
+	return out, err
+}
+
+// withReport lets the caller of a refused import see what was read.
+func withReport(err error, report whitelist.Report) error {
+	if e, ok := errors.AsType[*fault.Error](err); ok && e.Data == nil {
+		e.Data = report
+	}
+	return err
+}
+
+// ListPatch adds and removes a few ids.
+type ListPatch struct {
+	List   string
+	Add    []string
+	Remove []string
+	DryRun bool
+}
+
+// PatchOutcome is what a patch did.
+type PatchOutcome struct {
+	Outcome
+	Added   int `json:"added"`
+	Removed int `json:"removed"`
+	Already int `json:"already" doc:"to be added and in the list before"`
+	Unknown int `json:"unknown" doc:"to be removed and not in the list"`
+}
+
+// PatchList adds and removes ids; all others are untouched. An id that is no id
+// refuses the whole patch.
+func (a *Actions) PatchList(ctx context.Context, w Write, in ListPatch) (out PatchOutcome, err error) {
+	earlier, once, err := a.replay(ctx, w, "patch", in)
+	if err != nil || earlier != nil {
+		out.Outcome = valueOf(earlier)
+		return out, err
+	}
+	_, m, err := a.latest(ctx)
+	if err != nil {
+		return PatchOutcome{}, err
+	}
+	if _, err := listOf(m, in.List); err != nil {
+		return PatchOutcome{}, err
+	}
+	add, remove, err := normalForms(&m.Document, in)
+	if err != nil {
+		return PatchOutcome{}, err
+	}
+	old, err := a.stored(ctx, m, in.List)
+	if err != nil {
+		return PatchOutcome{}, err
+	}
+	patch, err := old.Patch(add, remove)
+	if err != nil {
+		return PatchOutcome{}, fmt.Errorf("patch list %s: %w", in.List, err)
+	}
+	out = PatchOutcome{Added: patch.Added, Removed: patch.Removed, Already: patch.Already, Unknown: patch.Unknown}
+	if in.DryRun {
+		return out, nil
+	}
+	if patch.Added+patch.Removed == 0 {
+		out.Release = m.Number
+		return out, nil
+	}
+	details := map[string]any{"added": patch.Added, "removed": patch.Removed}
+	out.Outcome, err = a.changeList(ctx, w, listChange{action: "patch", list: in.List, seen: m.Lists[in.List],
+		index: patch.Index, blobs: patch.Blobs, details: details, once: once})
+	return out, err
+}
+
+// normalForms are the ids of a patch as the list holds them. Problems never repeat an id.
+func normalForms(doc *release.Document, in ListPatch) (add, remove []string, err error) {
+	ids, err := normalizer(doc, in.List)
+	if err != nil {
+		return nil, nil, err
+	}
+	var p fault.Problems
+	normal := func(path string, raw []string) []string {
+		forms := make([]string, 0, len(raw))
+		for i, text := range raw {
+			id, why := ids.Normalize(text)
+			if id == "" {
+				p.Addf(fmt.Sprintf("%s[%d]", path, i), "is no id: %s", why)
+				continue
+			}
+			forms = append(forms, id)
+		}
+		slices.Sort(forms)
+		return slices.Compact(forms)
+	}
+	add, remove = normal("add", in.Add), normal("remove", in.Remove)
+	if len(in.Add)+len(in.Remove) == 0 {
+		p.Addf("add", "nothing to add or remove")
+	}
+	return add, remove, p.Err("bad_ids", "the patch is wrong; nothing was changed")
+}
+
+// listChange is a list's new content on its way to a release.
+type listChange struct {
+	action, list string
+	seen         release.Digest // of the index that the change was made from
+	index        *whitelist.IndexBlob
+	blobs        []whitelist.Blob
+	details      map[string]any
+	once         *ledger.Once
+}
+
+// changeList makes the release, unless somebody else changed the same list meanwhile.
+// Other changes do not matter: the new release is made from the newest.
+func (a *Actions) changeList(ctx context.Context, w Write, c listChange) (out Outcome, err error) {
+	err = a.alone(ctx, func() error {
+		parent, from, err := a.latest(ctx)
+		if err != nil {
+			return err
+		}
+		if from.Lists[c.list] != c.seen {
+			return fault.New(fault.Conflict, "list_changed", "somebody else changed list %s meanwhile", c.list).WithHint("try again")
+		}
+		doc := from.Document
+		doc.Lists = slices.Clone(doc.Lists)
+		digest := release.DigestOf(c.index.Bytes())
+		for i := range doc.Lists {
+			if doc.Lists[i].Key == c.list {
+				doc.Lists[i].Digest, doc.Lists[i].Count = digest.String(), c.index.Count
+			}
+		}
+		lists := maps.Clone(from.Lists)
+		lists[c.list] = digest
+		c.details["count"] = c.index.Count
+		out, err = a.commit(ctx, w, draft{action: c.action, target: c.list, details: c.details, parent: parent, from: from, once: c.once,
+			blobs: append(c.blobs, whitelist.Blob{Digest: digest, Bytes: c.index.Bytes()}),
+			change: release.Change{Document: &doc, Lists: lists,
+				Cause: release.Cause{Action: c.action, By: w.Actor.Name, Reason: w.Reason}}})
+		return err
+	})
+	return out, err
+}
+
+// Contains says whether the release in use has the id in the list; absent is why
+// the text counts as no id.
+func (a *Actions) Contains(list, raw string) (contains bool, absent string, err error) {
+	cur := a.Keeper.Current()
+	if cur == nil {
+		return false, "", noRelease()
+	}
+	l, err := listOf(cur.Manifest, list)
+	if err != nil {
+		return false, "", err
+	}
+	ids, err := normalizer(&cur.Manifest.Document, list)
+	if err != nil {
+		return false, "", err
+	}
+	id, why := ids.Normalize(raw)
+	if id == "" {
+		return false, why.String(), nil
+	}
+	n, _ := cur.Lists.Number(list)
+	return cur.Lists.Lookup(l.Of, id).Has(n), "", nil
+}
+
+func listOf(m *release.Manifest, key string) (*release.List, error) {
+	doc := document(m)
+	for i := range doc.Lists {
+		if doc.Lists[i].Key == key {
+			return &doc.Lists[i], nil
+		}
+	}
+	return nil, fault.New(fault.NotFound, "unknown_list", "the current document has no list %q", key).
+		WithHint("publish a document that names it first, with ids: [] if there are none yet")
+}
+
+// normalizer gives the ids of a list the form that the apps using it look for.
+func normalizer(doc *release.Document, list string) (*whitelist.Normalizer, error) {
+	folds, mixed := doc.FoldsIDs(list)
+	if mixed {
+		return nil, fault.New(fault.Invalid, "mixed_id_case", "list %s is used by apps that fold ids and by apps that do not", list).
+			WithHint("give those apps one id_case, or each its own list")
+	}
+	return whitelist.NewNormalizer(doc.AbsentIDs, folds)
+}
+
+// contentOf reads the ids that stand in a document.
+func (a *Actions) contentOf(doc *release.Document, list string, of whitelist.Of, raw []string) (*whitelist.Content, error) {
+	ids, err := normalizer(doc, list)
+	if err != nil {
+		return nil, err
+	}
+	key, err := a.listKey()
+	if err != nil {
+		return nil, err
+	}
+	var p fault.Problems
+	forms := make([]string, 0, len(raw))
+	for i, text := range raw {
+		id, why := ids.Normalize(text)
+		if id == "" {
+			p.Addf(fmt.Sprintf("ids[%d]", i), "is no id: %s", why)
+			continue
+		}
+		forms = append(forms, id)
+	}
+	if err := p.Err("bad_ids", "some ids are none; nothing was changed"); err != nil {
+		return nil, err
+	}
+	return whitelist.Build(key, of, slices.Values(forms))
+}
+
+// listKey is the key that new lists are hashed under.
+func (a *Actions) listKey() (whitelist.Key, error) {
+	k := a.Keys.List.Current()
+	return whitelist.NewKey(k.ID(), k.Secret())
+}
+
+// stored is a list as m has it, with its raw ids at hand.
+func (a *Actions) stored(ctx context.Context, m *release.Manifest, list string) (*whitelist.Stored, error) {
+	l, err := listOf(m, list)
+	if err != nil {
+		return nil, err
+	}
+	data, err := a.Ledger.Blob(ctx, m.Lists[list])
+	if err != nil {
+		return nil, fmt.Errorf("read index of list %s: %w", list, err)
+	}
+	index, err := whitelist.ParseIndexBlob(data)
+	if err != nil {
+		return nil, fmt.Errorf("read index of list %s: %w", list, err)
+	}
+	for _, k := range a.Keys.List.All() {
+		if k.ID() != index.KeyID {
+			continue
+		}
+		key, err := whitelist.NewKey(k.ID(), k.Secret())
+		if err != nil {
+			return nil, err
+		}
+		return &whitelist.Stored{Key: key, Of: l.Of, Index: index, Raw: func(n int) ([]byte, error) {
+			return a.Ledger.Raw(ctx, index.Digests[n])
+		}}, nil
+	}
+	return nil, fault.New(fault.Unavailable, "missing_key", "list %s is hashed under the key %s, which is not here", list, index.KeyID).
+		WithHint("bring the list key file that the other nodes use, --list-key-file")
+}
+
+func appendContent(blobs []whitelist.Blob, c *whitelist.Content) []whitelist.Blob {
+	return slices.AppendSeq(blobs, c.Blobs())
+}

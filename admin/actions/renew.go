@@ -1,0 +1,59 @@
+package actions
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"dispatch.example/dispatch/ledger"
+	"dispatch.example/dispatch/release"
+)
+
+const (
+	// renewAfter is the age at which records are signed again: they live seven
+	// days, so six renewals may fail before an app refuses one.
+	renewAfter = 24 * time.Hour
+	// renewLook is how often their age is looked at, and a failed renewal tried again.
+	renewLook = 15 * time.Minute
+)
+
+// KeepRecordsFresh signs the domain records again when they are a day old, until
+// ctx ends. A failure is logged and tried again; the old records go on serving.
+func (a *Actions) KeepRecordsFresh(ctx context.Context, log *slog.Logger) error {
+	tick := time.NewTicker(renewLook)
+	defer tick.Stop()
+	for {
+		if cur := a.Keeper.Current(); cur != nil && time.Since(cur.Issued) >= renewAfter {
+			if err := a.renew(ctx); err != nil && ctx.Err() == nil {
+				log.ErrorContext(ctx, "domain records were not renewed", "release", cur.Number, "issued", cur.Issued, "err", err,
+					"try", "nothing yet: it is tried again every 15 minutes, and the records are good for 7 days")
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// renew makes a set of records for the newest release with a higher seq.
+func (a *Actions) renew(ctx context.Context) error {
+	return a.alone(ctx, func() error {
+		s, m, err := a.latest(ctx)
+		if err != nil || m == nil {
+			return err
+		}
+		set, err := release.Renew(s, a.Keys.Trust(), a.Keys.Record, now())
+		if err != nil {
+			return err
+		}
+		c := ledger.Change{By: "dispatch", Action: "renew", Target: fmt.Sprintf("release %d", s.Number), Reason: "records are a day old"}
+		if err := a.Ledger.SaveRecords(ctx, s.Stream, set, c); err != nil {
+			return fmt.Errorf("keep renewed records: %w", err)
+		}
+		s.Records = set
+		return a.Keeper.Accept(ctx, s, a.Ledger, "publisher")
+	})
+}

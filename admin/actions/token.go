@@ -1,0 +1,58 @@
+package actions
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"time"
+
+	"dispatch.example/dispatch/internal/fault"
+	"dispatch.example/dispatch/ledger"
+)
+
+// MaxTokenLife is the longest that a token may last.
+const MaxTokenLife = 90 * 24 * time.Hour
+
+// NewToken describes a token to make.
+type NewToken struct {
+	Name string
+	Role string
+	Life time.Duration // at most MaxTokenLife
+}
+
+// Tokens are all tokens without their secrets.
+func (a *Actions) Tokens(ctx context.Context) ([]ledger.Token, error) { return a.Ledger.Tokens(ctx) }
+
+// CreateToken makes a token. Its secret is in the answer and nowhere else.
+func (a *Actions) CreateToken(ctx context.Context, w Write, n NewToken) (ledger.Token, string, error) {
+	var p fault.Problems
+	if !slices.Contains([]string{Viewer, ListManager, ReleaseEngineer, OnCall, Approver, Administrator}, n.Role) {
+		p.Addf("role", "%q is no role", n.Role)
+	}
+	if n.Life <= 0 || n.Life > MaxTokenLife {
+		p.Addf("life", "must be more than nothing and at most %d days", MaxTokenLife/(24*time.Hour))
+	}
+	if err := p.Err("bad_token_request", "the token cannot be made"); err != nil {
+		return ledger.Token{}, "", err
+	}
+	return a.Ledger.CreateToken(ctx, ledger.NewToken{Type: "api", Name: n.Name, Role: n.Role, Expires: now().Add(n.Life)},
+		w.change("token_create", n.Name))
+}
+
+// RevokeToken ends a token at once.
+func (a *Actions) RevokeToken(ctx context.Context, w Write, id string) error {
+	n, err := strconv.ParseInt(id, 10, 64)
+	if err != nil {
+		return fault.New(fault.NotFound, "unknown_token", "no token %q", id)
+	}
+	return a.Ledger.RevokeToken(ctx, n, w.change("token_revoke", id))
+}
+
+// Authenticate finds who holds a token.
+func (a *Actions) Authenticate(ctx context.Context, secret string) (Actor, error) {
+	t, err := a.Ledger.Authenticate(ctx, secret)
+	if err != nil {
+		return Actor{}, err
+	}
+	return Actor{Name: t.Name, Role: t.Role}, nil
+}

@@ -1,0 +1,51 @@
+package admin
+
+import (
+	"context"
+
+	"dispatch.example/dispatch/admin/actions"
+)
+
+// Reasoned is what a change with a JSON body says about itself.
+type Reasoned struct {
+	Reason string `json:"reason" minLength:"3" maxLength:"500" doc:"why; people read it in the audit trail"`
+}
+
+// Keyed is the header that makes a change safe to repeat.
+type Keyed struct {
+	Key string `header:"Idempotency-Key" maxLength:"128" doc:"the same key and request within a day give the same answer and change nothing again"`
+}
+
+func (k Keyed) by(ctx context.Context, s Reasoned) actions.Write {
+	return actions.Write{Actor: actorOf(ctx), Reason: s.Reason, Key: k.Key}
+}
+
+type emergencyInput struct {
+	Keyed
+	Body struct {
+		Reasoned
+		actions.Emergency
+	}
+}
+
+func (a *API) emergency(ctx context.Context, in *emergencyInput) (*outcome, error) {
+	out, err := a.do.Emergency(ctx, in.by(ctx, in.Body.Reasoned), in.Body.Emergency)
+	if err != nil {
+		return nil, err
+	}
+	return outcomeOf(out), nil
+}
+
+type reliveInput struct {
+	Keyed
+	N    uint64 `path:"n" doc:"number of the release whose document shall serve again; operational state stays"`
+	Body Reasoned
+}
+
+func (a *API) relive(ctx context.Context, in *reliveInput) (*outcome, error) {
+	out, err := a.do.Relive(ctx, in.by(ctx, in.Body), in.N)
+	if err != nil {
+		return nil, err
+	}
+	return outcomeOf(out), nil
+}

@@ -1,0 +1,111 @@
+package admin
+
+import (
+	"context"
+
+	"dispatch.example/dispatch/admin/actions"
+	"dispatch.example/dispatch/whitelist"
+)
+
+type listsOutput struct {
+	Body struct {
+		Lists []actions.ListInfo `json:"lists"`
+	}
+}
+
+func (a *API) lists(ctx context.Context, _ *struct{}) (*listsOutput, error) {
+	out := &listsOutput{}
+	out.Body.Lists = a.do.Lists()
+	return out, nil
+}
+
+type importInput struct {
+	ReasonQuery
+	Streamed
+	List   string `path:"list" doc:"key of a list that the current document names"`
+	Format string `query:"format" enum:"lines,csv" doc:"how the ids are written; found out when absent"`
+	Column string `query:"column" doc:"of a CSV: the column with the ids" default:"id"`
+	MaxBad int    `query:"max_bad" minimum:"0" doc:"bad lines that are left out instead of refusing the import"`
+	DryRun bool   `query:"dry_run" doc:"report only"`
+}
+
+type importOutput struct {
+	ETag string `header:"ETag"`
+	Body actions.ImportOutcome
+}
+
+func (a *API) importList(ctx context.Context, in *importInput) (*importOutput, error) {
+	format := whitelist.Format(in.Format)
+	column := in.Column
+	if format != whitelist.CSV && column == "id" {
+		column = "" // the default, and not a wish for CSV
+	}
+	out, err := a.do.ImportList(ctx, in.by(ctx), actions.Import{
+		List: in.List, Body: in.body, Format: format, Column: column, MaxBad: in.MaxBad, DryRun: in.DryRun,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &importOutput{ETag: etag(out.Release), Body: out}, nil
+}
+
+type patchListInput struct {
+	Keyed
+	List string `path:"list"`
+	Body struct {
+		Reasoned
+		Add    []string `json:"add,omitempty" maxItems:"10000"`
+		Remove []string `json:"remove,omitempty" maxItems:"10000"`
+		DryRun bool     `json:"dry_run,omitempty"`
+	}
+}
+
+type patchListOutput struct {
+	ETag string `header:"ETag"`
+	Body actions.PatchOutcome
+}
+
+func (a *API) patchList(ctx context.Context, in *patchListInput) (*patchListOutput, error) {
+	out, err := a.do.PatchList(ctx, in.by(ctx, in.Body.Reasoned), actions.ListPatch{
+		List: in.List, Add: in.Body.Add, Remove: in.Body.Remove, DryRun: in.Body.DryRun,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &patchListOutput{ETag: etag(out.Release), Body: out}, nil
+}
+
+type containsInput struct {
+	List string `path:"list"`
+	ID   string `query:"id" required:"true"`
+}
+
+type containsOutput struct {
+	Body struct {
+		Contains bool   `json:"contains"`
+		Absent   string `json:"absent,omitempty" doc:"why the id counts as no id at all"`
+	}
+}
+
+func (a *API) contains(ctx context.Context, in *containsInput) (*containsOutput, error) {
+	out := &containsOutput{}
+	var err error
+	out.Body.Contains, out.Body.Absent, err = a.do.Contains(in.List, in.ID)
+	return out, err
+}
+
+type uploadTableInput struct {
+	ReasonQuery
+	Streamed
+	Table string `path:"table" doc:"key of the table"`
+}
+
+type uploadTableOutput struct{ Body actions.TableOutcome }
+
+func (a *API) uploadTable(ctx context.Context, in *uploadTableInput) (*uploadTableOutput, error) {
+	out, err := a.do.UploadTable(ctx, in.by(ctx), in.Table, in.body)
+	if err != nil {
+		return nil, err
+	}
+	return &uploadTableOutput{Body: out}, nil
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// load is one window: requests in a closed loop over conns connections.
+type load struct {
+	addr      string
+	conns     int
+	requests  int
+	keepAlive bool // false: a connection per request
+}
+
+// run sends the window and fails on the first answer that is not a 200. Each
+// request carries another device id, as a bank's mornings do.
+func (l load) run(ctx context.Context) error {
+	var next atomic.Int64
+	g, ctx := errgroup.WithContext(ctx)
+	for range l.conns {
+		g.Go(func() error { return l.worker(ctx, &next) })
+	}
+	return g.Wait()
+}
+
+func (l load) worker(ctx context.Context, next *atomic.Int64) error {
+	var conn net.Conn
+	var answers *bufio.Reader
+	closeConn := func() {
+		if conn != nil {
+			_ = conn.Close()
+			conn = nil
+		}
+	}
+	defer closeConn()
+	for ctx.Err() == nil {
+		n := next.Add(1)
+		if n > int64(l.requests) {
+			return nil
+		}
+		if conn == nil {
+			var err error
+			if conn, err = (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", l.addr); err != nil {
+				return fmt.Errorf("connect %s: %w", l.addr, err)
+			}
+			answers = bufio.NewReader(conn)
+		}
+		if err := exchange(conn, answers, n, l.keepAlive); err != nil {
+			return fmt.Errorf("request %d to %s: %w", n, l.addr, err)
+		}
+		if !l.keepAlive {
+			closeConn()
+		}
+	}
+	return ctx.Err()
+}
+
+// exchange sends one request as an app would and reads its answer to the end.
+func exchange(conn net.Conn, answers *bufio.Reader, n int64, keepAlive bool) error {
+	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return err
+	}
+	connection := "keep-alive"
+	if !keepAlive {
+		connection = "close"
+	}
+	_, err := fmt.Fprintf(conn, "GET /route?app=mobile&platform=ios&app_version=10.1.4 HTTP/1.1\r\nHost: mobile.bank.example\r\n"+
+		"X-Device-Id: d-%012d\r\nUser-Agent: MobileBank/10.1.4 (iOS 19.1)\r\nAccept: application/json\r\nConnection: %s\r\n\r\n", n, connection)
+	if err != nil {
+		return err
+	}
+	resp, err := http.ReadResponse(answers, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("status %d", resp.StatusCode)
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"dispatch.example/dispatch/internal/fault"
+)
+
+// serveCmd is the configuration of a process: flags, each also from the
+// environment. docs/config.md is its help text, by test.
+type serveCmd struct {
+	Demo      bool   `help:"Everything in one process with examples/mobile-bank.yaml, in a throw-away folder unless --data is given."`
+	Data      string `placeholder:"DIR" help:"Folder for the database, keys, releases and logs (default ./data)."`
+	Bootstrap string `placeholder:"FILE" help:"Publish this configuration if no release exists yet."`
+
+	Listen      string `default:":8080" help:"Address of the public API."`
+	AdminListen string `default:"127.0.0.1:8081" help:"Address of the admin API."`
+	OpsListen   string `default:"127.0.0.1:8082" help:"Address of metrics, profiles and health."`
+
+	DB       string `name:"db" env:"DISPATCH_DB" placeholder:"sqlite:FILE|mysql:DSN" help:"Where releases, lists, hosts and audit live (default sqlite:DATA/dispatch.db)."`
+	FourEyes string `enum:"on,off" default:"on" help:"Two people for every host; off is for SQLite only, and shown."`
+
+	Deployment      string   `default:"dispatch" help:"Name of this installation; issuer of every signature."`
+	AllowedSuffixes []string `placeholder:"NAME" help:"Domains may only lie under these suffixes; never editable while running. Required, except with --demo."`
+	TrustedProxies  []string `placeholder:"CIDR" help:"Peers whose X-Forwarded-For, X-User-Id and X-Origin-Region are believed."`
+	CORSOrigins     []string `name:"cors-origins" env:"DISPATCH_CORS_ORIGINS" placeholder:"ORIGIN" help:"Origins whose pages may call the public API, without credentials."`
+
+	Region       string `help:"Region this replica stands in; answers origins: replica."`
+	Cluster      string `help:"Cluster this replica stands in."`
+	Env          string `help:"Environment this replica belongs to."`
+	VersionLabel string `help:"Version label of this replica."`
+
+	GeoIPCity string `name:"geoip-city" env:"DISPATCH_GEOIP_CITY" placeholder:"FILE" help:"City database in the MaxMind format, for country and subdivision."`
+	GeoIPASN  string `name:"geoip-asn" env:"DISPATCH_GEOIP_ASN" placeholder:"FILE" help:"ASN database in the MaxMind format, for asn."`
+
+	PublisherKeyFile string `placeholder:"FILE" help:"Signs releases (default DATA/keys/publisher.jwks). Key files make themselves only with SQLite."`
+	RecordKeyFile    string `placeholder:"FILE" help:"Signs domain records (default DATA/keys/record.jwks)."`
+	SessionKeyFile   string `placeholder:"FILE" help:"Seals session tokens (default DATA/keys/session.jwks)."`
+	ListKeyFile      string `placeholder:"FILE" help:"Hashes ids in lists (default DATA/keys/list.jwks)."`
+	ListSealKeyFile  string `placeholder:"FILE" help:"Seals the ids of lists in the database (default DATA/keys/list-seal.jwks)."`
+
+	DecisionLog     string        `placeholder:"FILE|off" help:"JSON lines, one a decision, ids only as keyed hashes (default DATA/decisions.log)."`
+	DecisionLogMB   int           `name:"decision-log-mb" env:"DISPATCH_DECISION_LOG_MB" default:"100" help:"Size in MiB at which the decision log rotates; seven are kept."`
+	LogLevel        string        `enum:"debug,info,warn,error" default:"info" help:"Least level of the program's own log, JSON on standard error."`
+	ShutdownTimeout time.Duration `default:"10s" help:"How long requests under way may take after a signal to stop."`
+
+	proxies []netip.Prefix
+}
+
+// Validate completes the defaults that depend on other flags and names
+// everything wrong at once. kong calls it after parsing.
+func (c *serveCmd) Validate() error {
+	var p fault.Problems
+	c.proxies = nil
+	for _, s := range c.TrustedProxies {
+		prefix, err := parsePrefix(s)
+		if err != nil {
+			p.Addf("--trusted-proxies", "%q is not an address or CIDR", s)
+			continue
+		}
+		c.proxies = append(c.proxies, prefix)
+	}
+	if !c.Demo && len(c.AllowedSuffixes) == 0 {
+		p.Addf("--allowed-suffixes", "is required: name the suffixes your domains lie under, such as bank.example")
+	}
+	dialect, _, ok := strings.Cut(c.DB, ":")
+	if c.DB != "" && (!ok || (dialect != "sqlite" && dialect != "mysql")) {
+		p.Addf("--db", "must be sqlite:FILE or mysql:DSN")
+	}
+	if c.FourEyes == "off" && dialect == "mysql" {
+		p.Addf("--four-eyes", "off is for SQLite only; with MySQL two people approve every host")
+	}
+	if c.Demo && dialect == "mysql" {
+		p.Addf("--demo", "runs on SQLite only; leave --db out")
+	}
+	if c.DecisionLogMB < 1 {
+		p.Addf("--decision-log-mb", "must be at least 1")
+	}
+	return p.Err("bad_flags", "the command line is wrong:")
+}
+
+func parsePrefix(s string) (netip.Prefix, error) {
+	if addr, err := netip.ParseAddr(s); err == nil {
+		return netip.PrefixFrom(addr, addr.BitLen()), nil
+	}
+	prefix, err := netip.ParsePrefix(s)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	return prefix.Masked(), nil
+}
+
+// settle fills the paths that follow from --data and makes that folder. The
+// returned function removes what --demo made.
+func (c *serveCmd) settle() (cleanup func(), err error) {
+	cleanup = func() {}
+	switch {
+	case c.Data != "":
+	case c.Demo:
+		if c.Data, err = os.MkdirTemp("", "dispatch-demo-"); err != nil {
+			return nil, fmt.Errorf("make demo folder: %w", err)
+		}
+		dir := c.Data
+		cleanup = func() { _ = os.RemoveAll(dir) }
+	default:
+		c.Data = "data"
+	}
+	if err := os.MkdirAll(c.Data, 0o700); err != nil {
+		cleanup()
+		return nil, fmt.Errorf("make data folder %s: %w", c.Data, err)
+	}
+	inData := func(value *string, name string) {
+		if *value == "" {
+			*value = filepath.Join(c.Data, name)
+		}
+	}
+	if c.DB == "" {
+		c.DB = "sqlite:" + filepath.Join(c.Data, "dispatch.db")
+	}
+	inData(&c.PublisherKeyFile, "keys/publisher.jwks")
+	inData(&c.RecordKeyFile, "keys/record.jwks")
+	inData(&c.SessionKeyFile, "keys/session.jwks")
+	inData(&c.ListKeyFile, "keys/list.jwks")
+	inData(&c.ListSealKeyFile, "keys/list-seal.jwks")
+	inData(&c.DecisionLog, "decisions.log")
+	if c.Demo {
+		c.FourEyes = "off"
+		if len(c.AllowedSuffixes) == 0 {
+			c.AllowedSuffixes = []string{"a.com.cn", "b.com.cn", "bank.example"}
+		}
+	}
+	return cleanup, nil
+}
+
+// sqlite says whether this process owns its database file.
+func (c *serveCmd) sqlite() bool { return strings.HasPrefix(c.DB, "sqlite:") }

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"dispatch.example/dispatch/admin"
+	"dispatch.example/dispatch/admin/actions"
+	"dispatch.example/dispatch/internal/fault"
+	"dispatch.example/dispatch/release"
+	"dispatch.example/dispatch/store"
+)
+
+// control opens the database and puts the admin API over it. While the database
+// is away and a release is served from disk, it is tried again; without a
+// release there is nothing to keep serving, and the error ends the process.
+func (p *process) control(ctx context.Context) error {
+	for try := 1; ; try++ {
+		err := p.controlOnce(ctx)
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		if p.keeper.Current() == nil || fault.KindOf(err) == fault.Invalid {
+			return err
+		}
+		wait := backoff(try)
+		p.log.ErrorContext(ctx, "nothing can be changed: the control side is down", "err", err, "again_in", wait.String(),
+			"try", "bring the database back; answers go on from the release on disk")
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		}
+	}
+}
+
+// backoff is 1 s, 2 s, 4 s … at most 30 s, each ± 30 % so that nodes do not return together.
+func backoff(try int) time.Duration {
+	d := min(time.Second<<min(try-1, 5), 30*time.Second)
+	return time.Duration(float64(d) * (0.7 + 0.6*rand.Float64()))
+}
+
+// controlOnce runs the control side until ctx ends.
+func (p *process) controlOnce(ctx context.Context) (err error) {
+	seal := p.keys.ListSeal.All()
+	opt := store.Options{Log: p.log, FourEyesOff: p.cfg.FourEyes == "off", Seal: store.SealKeys{Current: seal[0].Secret()}}
+	if len(seal) > 1 {
+		opt.Seal.Previous = seal[1].Secret()
+	}
+	st, err := store.Open(ctx, p.cfg.DB, opt)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		p.admin.Store(nil)
+		err = errors.Join(err, st.Close())
+	}()
+	do, err := actions.New(actions.Options{Ledger: st, Keeper: p.keeper, Loader: p.loader, Keys: p.keys, Suffixes: p.suffixes,
+		Deployment: p.cfg.Deployment, Geo: p.geo, Replica: p.cfg.replica()})
+	if err != nil {
+		return err
+	}
+	if err := p.catchUp(ctx, st, do); err != nil {
+		return err
+	}
+	secret, err := firstToken(ctx, st, "administrator")
+	if err != nil {
+		return err
+	}
+	api := http.Handler(admin.New(do, admin.Options{Log: p.log}))
+	p.admin.Store(&api)
+	p.greet(secret)
+	return do.KeepRecordsFresh(ctx, p.log)
+}
+
+// catchUp takes the newest release of the database into use, or publishes the first.
+func (p *process) catchUp(ctx context.Context, st *store.Store, do *actions.Actions) error {
+	newest, err := st.Latest(ctx, release.StreamEdge)
+	if fault.KindOf(err) == fault.NotFound {
+		files, name, ok := p.cfg.firstDocument()
+		if !ok || p.keeper.Current() != nil {
+			return nil
+		}
+		return bootstrap{files: files, name: name, do: do, hosts: st, fourEyes: p.cfg.FourEyes == "on", log: p.log}.run(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("read newest release: %w", err)
+	}
+	if err := p.keeper.Accept(ctx, newest, st, "database"); err != nil {
+		if p.keeper.Current() == nil {
+			return fmt.Errorf("serve release %d: %w", newest.Number, err)
+		}
+		p.log.ErrorContext(ctx, "the newest release of the database was refused; the one before goes on", "release", newest.Number, "err", err)
+	}
+	return nil
+}
+
+// adminHandler answers 503 until the control side is up.
+func (p *process) adminHandler() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if h := p.admin.Load(); h != nil {
+			(*h).ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Retry-After", "5")
+		fault.Write(w, fault.New(fault.Unavailable, "control_down", "the database cannot be reached").
+			WithHint("bring it back, or look at this node's log; answers to apps go on"))
+	})
+}
+
+// greet tells whoever started the process where it is and, once, the first token.
+func (p *process) greet(secret string) {
+	fmt.Fprintf(p.out.out, "public   http://%s/route\nadmin    http://%s/api/v1/openapi.json\nops      http://%s/metrics\n",
+		p.public.Addr(), p.adminL.Addr(), p.ops.Addr())
+	if secret != "" {
+		fmt.Fprintf(p.out.out, "token    %s   (administrator; shown this once)\n", secret)
+	}
+	if p.cfg.FourEyes == "off" {
+		fmt.Fprintln(p.out.out, "warning  four eyes are off: one person may approve their own host")
+	}
+	if p.keeper.Current() == nil {
+		fmt.Fprintln(p.out.out, "warning  nothing is published: /route answers 503 until the first POST /api/v1/releases")
+	}
+}

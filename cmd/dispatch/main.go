@@ -1,0 +1,79 @@
+// Command dispatch answers an app's first request with the domain of its
+// session, and lets people change that answer in seconds.
+//
+// One file per subcommand. serve.go wires the two planes: it is the only place
+// that knows all packages. main only parses, runs and prints the one error that
+// comes back; nothing else ends the process.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// commands is the whole command line.
+type commands struct {
+	Serve   serveCmd   `cmd:"" help:"Answer requests and take changes."`
+	Check   checkCmd   `cmd:"" help:"Validate configuration files without starting; names every error."`
+	Migrate migrateCmd `cmd:"" help:"Bring the database to this program's schema."`
+	Keys    keysCmd    `cmd:"" help:"Make and export keys."`
+	Admin   adminCmd   `cmd:"" help:"First administrator."`
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is main without the process: exit status 0 done, 1 failed, 2 not understood.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	exit := -1
+	parser, err := newParser(&commands{}, stdout, stderr, func(code int) { exit = code })
+	if err != nil {
+		fmt.Fprintln(stderr, "dispatch:", err)
+		return 2
+	}
+	cli, err := parser.Parse(args)
+	if exit >= 0 { // -h has answered
+		return exit
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "dispatch: %v\ntry: dispatch --help\n", err)
+		return 2
+	}
+	cli.BindTo(ctx, (*context.Context)(nil))
+	cli.Bind(streams{stdout, stderr})
+	if err := cli.Run(); err != nil && !errors.Is(err, context.Canceled) {
+		fmt.Fprintln(stderr, "dispatch:", err)
+		return 1
+	}
+	return 0
+}
+
+// streams are where a command prints: out is its answer, log is for people.
+type streams struct{ out, log io.Writer }
+
+// newParser is kong with our conventions: a flag --like-this is also DISPATCH_LIKE_THIS.
+func newParser(into *commands, stdout, stderr io.Writer, exit func(int)) (*kong.Kong, error) {
+	parser, err := kong.New(into,
+		kong.Name("dispatch"),
+		kong.Description("dispatch answers an app's first request with the regional domain that its whole session will use."),
+		kong.DefaultEnvars("DISPATCH"),
+		kong.UsageOnError(),
+		kong.Writers(stdout, stderr),
+		kong.Exit(exit),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100, FlagsLast: true}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("build command line: %w", err)
+	}
+	return parser, nil
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+
+	"dispatch.example/dispatch/domain"
+	"dispatch.example/dispatch/handler"
+	"dispatch.example/dispatch/internal/signed"
+	"dispatch.example/dispatch/policy"
+	"dispatch.example/dispatch/release"
+	"dispatch.example/dispatch/whitelist"
+)
+
+// process is one running dispatch: the edge side here, the control side in
+// control.go. Its goroutines all belong to the group in run.
+type process struct {
+	cfg      *serveCmd
+	log      *slog.Logger
+	out      streams
+	keys     *release.Keyring
+	suffixes domain.Suffixes
+	geo      *policy.Geo
+	loader   *release.Loader
+	keeper   *release.Keeper
+	handler  *handler.Handler
+	admin    atomic.Pointer[http.Handler] // nil until the control side is up
+	public   net.Listener
+	adminL   net.Listener
+	ops      net.Listener
+}
+
+// Run serves until ctx ends or something it cannot go on without fails.
+func (c *serveCmd) Run(ctx context.Context, out streams) (err error) {
+	cleanup, err := c.settle()
+	if err != nil {
+		return err
+	}
+	defer cleanup()
+	p := &process{cfg: c, out: out, log: c.logger(out)}
+	if err := p.build(); err != nil {
+		return err
+	}
+	// The copy on disk answers before anything else is asked for.
+	if err := p.keeper.Restore(ctx); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		p.log.WarnContext(ctx, "no copy on disk could be used", "err", err, "try", "nothing yet: the database is asked next")
+	}
+	if err := p.listen(ctx); err != nil {
+		return err
+	}
+	return p.run(ctx)
+}
+
+func (c *serveCmd) logger(out streams) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(c.LogLevel)) // kong has checked the word
+	return slog.New(slog.NewJSONHandler(out.log, &slog.HandlerOptions{Level: level}))
+}
+
+// build makes everything that needs no network.
+func (p *process) build() error {
+	c := p.cfg
+	var err error
+	if p.suffixes, err = domain.NewSuffixes(c.AllowedSuffixes); err != nil {
+		return fmt.Errorf("--allowed-suffixes: %w", err)
+	}
+	files := release.KeyFiles{Publisher: c.PublisherKeyFile, Record: c.RecordKeyFile, Session: c.SessionKeyFile,
+		List: c.ListKeyFile, ListSeal: c.ListSealKeyFile}
+	if p.keys, err = release.LoadKeys(files, c.sqlite()); err != nil {
+		return err
+	}
+	if p.geo, err = policy.OpenGeo(c.GeoIPCity, c.GeoIPASN); err != nil {
+		return fmt.Errorf("open address databases: %w", err)
+	}
+	if p.loader, err = release.NewLoader(release.LoaderOptions{Deployment: c.Deployment, Suffixes: p.suffixes, Trust: p.keys.Trust(),
+		Keys: p.keys, Geo: p.geo, Replica: c.replica()}); err != nil {
+		return err
+	}
+	disk, err := release.OpenDisk(filepath.Join(c.Data, "releases"))
+	if err != nil {
+		return err
+	}
+	if p.keeper, err = release.NewKeeper(p.loader, disk); err != nil {
+		return err
+	}
+	return p.buildHandler()
+}
+
+func (c *serveCmd) replica() policy.Replica {
+	return policy.Replica{Cluster: c.Cluster, Region: c.Region, Env: c.Env, Version: c.VersionLabel}
+}
+
+// decisionLogsKept is how many rotated decision logs stay beside the current one.
+const decisionLogsKept = 7
+
+func (p *process) buildHandler() error {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	jwks, err := signed.Public(p.keys.Record)
+	if err != nil {
+		return fmt.Errorf("export record keys: %w", err)
+	}
+	opt := handler.Options{Releases: p.keeper, Registry: registry, Log: p.log, TrustedProxies: p.cfg.proxies,
+		CORSOrigins: p.cfg.CORSOrigins, RecordKeys: func() []byte { return jwks }, Replica: p.cfg.replica(), Databases: p.geo.Digests()}
+	if p.cfg.DecisionLog != "off" {
+		current := p.keys.List.Current()
+		key, err := whitelist.NewKey(current.ID(), current.Secret())
+		if err != nil {
+			return err
+		}
+		opt.HashID = key.Hash
+		opt.Decisions = handler.RotatedFile(p.cfg.DecisionLog, p.cfg.DecisionLogMB, decisionLogsKept)
+	}
+	if p.handler, err = handler.New(opt); err != nil {
+		return err
+	}
+	return nil
+}
+
+// listen opens all listeners, so that an address that is taken is known at once.
+func (p *process) listen(ctx context.Context) error {
+	var opened []net.Listener
+	for _, l := range []struct {
+		flag, addr string
+		into       *net.Listener
+	}{
+		{"--listen", p.cfg.Listen, &p.public}, {"--admin-listen", p.cfg.AdminListen, &p.adminL}, {"--ops-listen", p.cfg.OpsListen, &p.ops},
+	} {
+		got, err := new(net.ListenConfig).Listen(ctx, "tcp", l.addr)
+		if err != nil {
+			for _, o := range opened {
+				_ = o.Close() // nothing was served on it
+			}
+			return fmt.Errorf("listen for %s: %w\ntry: another address, or end the process that has this one", l.flag, err)
+		}
+		opened = append(opened, got)
+		*l.into = got
+	}
+	return nil
+}
+
+// run owns every goroutine of the process. The first failure ends all.
+func (p *process) run(ctx context.Context) error {
+	// The decision log ends after the servers, or their last records would be lost.
+	logCtx, endLog := context.WithCancel(context.WithoutCancel(ctx))
+	defer endLog()
+	logged := make(chan error, 1)
+	go func() { logged <- p.handler.Run(logCtx) }()
+
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return p.serve(ctx, handler.Server(p.handler.Public(), p.log), p.public) })
+	g.Go(func() error { return p.serve(ctx, handler.OpsServer(p.handler.Ops(), p.log), p.ops) })
+	g.Go(func() error { return p.serve(ctx, adminServer(p.adminHandler(), p.log), p.adminL) })
+	g.Go(func() error { return p.control(ctx) })
+	err := g.Wait()
+	endLog()
+	return errors.Join(err, <-logged)
+}
+
+// serve runs one server until ctx ends, then lets requests under way finish.
+func (p *process) serve(ctx context.Context, s *http.Server, l net.Listener) error {
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve %s: %w", l.Addr(), err)
+	case <-ctx.Done():
+	}
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.ShutdownTimeout)
+	defer cancel()
+	if err := s.Shutdown(end); err != nil {
+		_ = s.Close() // some request outlasted the time-out
+	}
+	<-served
+	return nil
+}
+
+// adminServer has no limit on the time of a request: an import may take minutes.
+func adminServer(h http.Handler, log *slog.Logger) *http.Server {
+	s := handler.Server(h, log)
+	s.ReadTimeout, s.WriteTimeout = 0, 10*time.Minute
+	return s
+}

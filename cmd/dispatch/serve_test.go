@@ -1,0 +1,276 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// running is a dispatch in this process.
+type running struct {
+	t                         *testing.T
+	public, admin, ops, token string
+	log                       *printed
+	stop                      func() (exit int)
+}
+
+// printed is what a command wrote so far.
+type printed struct {
+	mu   sync.Mutex
+	text []byte
+	more chan struct{} // closed and replaced when there is more
+}
+
+func (p *printed) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.text = append(p.text, b...)
+	if p.more != nil {
+		close(p.more)
+	}
+	p.more = make(chan struct{})
+	return len(b), nil
+}
+
+func (p *printed) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return string(p.text)
+}
+
+func (p *printed) next() (string, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.more == nil {
+		p.more = make(chan struct{})
+	}
+	return string(p.text), p.more
+}
+
+// await waits until what was printed matches, and gives the groups.
+func (p *printed) await(t *testing.T, pattern string, ended <-chan int) []string {
+	t.Helper()
+	re, limit := regexp.MustCompile(pattern), time.After(30*time.Second)
+	for {
+		text, more := p.next()
+		if m := re.FindStringSubmatch(text); m != nil {
+			return m
+		}
+		select {
+		case <-more:
+		case code := <-ended:
+			t.Fatalf("ended with %d before it printed %q:\n%s", code, pattern, text)
+		case <-limit:
+			t.Fatalf("never printed %q:\n%s", pattern, text)
+		}
+	}
+}
+
+// start runs serve on free ports and waits until its control side is up.
+func start(t *testing.T, args ...string) *running {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	r := &running{t: t, log: new(printed)}
+	out, ended := new(printed), make(chan int, 1)
+	go func() {
+		ended <- run(ctx, append([]string{"serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"}, args...), out, r.log)
+	}()
+	var once sync.Once
+	var exit int
+	r.stop = func() int {
+		once.Do(func() { cancel(); exit = <-ended; http.DefaultClient.CloseIdleConnections() })
+		return exit
+	}
+	t.Cleanup(func() {
+		if code := r.stop(); code != 0 {
+			t.Errorf("serve ended with %d:\n%s", code, r.log)
+		}
+	})
+	ops := out.await(t, `public +(http://\S+)/route\nadmin +(http://\S+)/api/v1/\S+\nops +(http://\S+)/metrics\n`, ended)
+	r.public, r.admin, r.ops = ops[1], ops[2], ops[3]
+	if m := regexp.MustCompile(`token +(dsp_\S+)`).FindStringSubmatch(out.String()); m != nil {
+		r.token = m[1]
+	}
+	return r
+}
+
+// answer is what tests read of a public answer.
+type answer struct {
+	Region, Domain, Session, Record string
+	Release                         uint64
+	TTL                             int
+}
+
+func (r *running) route(query string, headers ...string) answer {
+	r.t.Helper()
+	status, body := r.get(r.public+"/route?"+query, headers...)
+	var a answer
+	if err := json.Unmarshal(body, &a); err != nil || status != http.StatusOK {
+		r.t.Fatalf("GET /route?%s: %d %s", query, status, body)
+	}
+	return a
+}
+
+func (r *running) get(url string, headers ...string) (int, []byte) {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return r.do(req, headers...)
+}
+
+// post sends a change with the administrator's token.
+func (r *running) post(path, body string, headers ...string) (int, []byte) {
+	r.t.Helper()
+	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, r.admin+"/api/v1"+path, strings.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return r.do(req, append([]string{"Authorization", "Bearer " + r.token, "Content-Type", "application/json"}, headers...)...)
+}
+
+func (r *running) do(req *http.Request, headers ...string) (int, []byte) {
+	r.t.Helper()
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return resp.StatusCode, body
+}
+
+func TestDemoAnswersWhatTheReadmeSays(t *testing.T) {
+	r := start(t, "--demo")
+	staff := r.route("app=mobile", "X-Device-Id", "d-1001")
+	if staff.Region != "sh" || staff.Domain != "wapabst.a.com.cn" {
+		t.Errorf("a staff device gets %+v, want Shanghai", staff)
+	}
+	if staff.Session == "" || staff.Record == "" || staff.TTL <= 0 || staff.Release != 1 {
+		t.Errorf("the answer lacks a part: %+v", staff)
+	}
+	if !strings.HasPrefix(r.token, "dsp_") {
+		t.Errorf("the demo printed no token: %q", r.token)
+	}
+}
+
+// Both domains of the bank are reachable by rule, and the same device gets the
+// same one after a restart from the copy on disk.
+func TestAnswersAreStableOverRestarts(t *testing.T) {
+	data := t.TempDir()
+	before := map[string]string{}
+	r := start(t, "--demo", "--data", data)
+	for i := range 200 {
+		device := fmt.Sprint("d-unknown-", i)
+		before[device] = r.route("app=mobile", "X-Device-Id", device).Domain
+	}
+	r.stop()
+	seen := map[string]bool{}
+	r = start(t, "--demo", "--data", data)
+	for device, domain := range before {
+		if now := r.route("app=mobile", "X-Device-Id", device).Domain; now != domain {
+			t.Errorf("device %s moved from %s to %s", device, domain, now)
+		}
+		seen[domain] = true
+	}
+	if !seen["wapabst.a.com.cn"] || !seen["wapcdst.b.com.cn"] {
+		t.Errorf("200 devices saw only %v", seen)
+	}
+	if r.token != "" {
+		t.Error("the token was printed a second time")
+	}
+}
+
+func TestASwapChangesTheNextAnswer(t *testing.T) {
+	r := start(t, "--demo")
+	status, body := r.post("/emergency", `{"action":"swap","reason":"sh-main burns","targets":[{"app":"mobile","region":"sh","expect":"sh-main","from":"sh-main","to":"sh-spare"}]}`)
+	if status != http.StatusOK || !bytes.Contains(body, []byte(`"release":2`)) {
+		t.Fatalf("swap: %d %s", status, body)
+	}
+	if a := r.route("app=mobile", "X-Device-Id", "d-1001"); a.Domain != "wapabst2.a.com.cn" || a.Release != 2 {
+		t.Errorf("after the swap the answer is %+v", a)
+	}
+	// The same click again comes too late and changes nothing.
+	status, body = r.post("/emergency", `{"action":"swap","reason":"again","targets":[{"app":"mobile","region":"sh","expect":"sh-main","from":"sh-main","to":"sh-spare"}]}`)
+	if status != http.StatusConflict || !bytes.Contains(body, []byte("expect_mismatch")) {
+		t.Errorf("a swap that expects the past: %d %s", status, body)
+	}
+}
+
+// The database may be lost whole: answers go on from the copy on disk, and
+// nothing can be published under a number that was taken.
+func TestALostDatabaseChangesNoAnswer(t *testing.T) {
+	data := t.TempDir()
+	r := start(t, "--demo", "--data", data)
+	before := r.route("app=mobile", "X-Device-Id", "d-1001")
+	r.stop()
+	for _, name := range []string{"dispatch.db", "dispatch.db-wal", "dispatch.db-shm"} {
+		if err := os.Remove(filepath.Join(data, name)); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+	}
+	r = start(t, "--demo", "--data", data)
+	after := r.route("app=mobile", "X-Device-Id", "d-1001")
+	if after.Domain != before.Domain || after.Release != before.Release {
+		t.Errorf("before %+v, after %+v", before, after)
+	}
+}
+
+func TestReadyOnlyWithARelease(t *testing.T) {
+	r := start(t, "--data", t.TempDir(), "--allowed-suffixes", "bank.example")
+	if status, _ := r.get(r.public + "/healthz"); status != http.StatusOK {
+		t.Errorf("healthz is %d, want 200", status)
+	}
+	if status, body := r.get(r.ops + "/readyz"); status != http.StatusServiceUnavailable {
+		t.Errorf("readyz is %d %s, want 503", status, body)
+	}
+	if status, body := r.get(r.public + "/route"); status != http.StatusServiceUnavailable || !bytes.Contains(body, []byte(`"code"`)) {
+		t.Errorf("route is %d %s, want 503 with a code", status, body)
+	}
+}
+
+func TestBootstrapWithFourEyesWaitsForASecondPerson(t *testing.T) {
+	r := start(t, "--data", t.TempDir(), "--allowed-suffixes", "a.com.cn,b.com.cn,bank.example", "--bootstrap", "../../examples/mobile-bank.yaml")
+	if status, _ := r.get(r.ops + "/readyz"); status != http.StatusServiceUnavailable {
+		t.Errorf("readyz is %d before anybody approved a host, want 503", status)
+	}
+	if log := r.log.String(); !strings.Contains(log, "second person") || !strings.Contains(log, "wapabst.a.com.cn") {
+		t.Errorf("the log does not say what to do:\n%s", log)
+	}
+	status, body := r.post("/approvals/wapabst.a.com.cn", `{"reason":"checked owner and certificate"}`)
+	if status != http.StatusOK || !bytes.Contains(body, []byte(`"proposer":"bootstrap"`)) {
+		t.Errorf("approve: %d %s", status, body)
+	}
+}
+
+// e37, P13 in small: a demo that is stopped leaves neither goroutines (TestMain) nor its folder.
+func TestTheDemoCleansUp(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	r := start(t, "--demo")
+	r.stop()
+	left, err := os.ReadDir(os.Getenv("TMPDIR"))
+	if err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
