@@ -1,5 +1,7 @@
-// Package examples holds configurations that run. They are part of the program,
-// so that serve --demo needs no file.
+// Package examples holds configurations that run, each with the tables that it
+// names beside it. They are built into the program, so that serve --demo needs
+// no file; a test in release parses, checks and compiles every one. The package
+// is data: it has no types of its own and starts nothing.
 package examples
 
 import "embed"

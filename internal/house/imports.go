@@ -44,7 +44,7 @@ var places = []place{
 	{dir: "internal/house", tier: program, only: "internal/house", std: true},
 	{dir: "bench", tier: program},
 	{dir: "e2e", tier: program},
-	{dir: "examples", tier: program},
+	{dir: "examples", tier: 3},
 }
 
 // closed names what only some may import, whatever their tier.
