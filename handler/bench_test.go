@@ -65,25 +65,6 @@ func serveOnce(h http.Handler, w *sink, r *http.Request) {
 	h.ServeHTTP(w, r)
 }
 
-// allocationsOverBareEcho is the budget of one /route with metrics and decision
-// log on: none of our own per request beyond what bare Echo spends.
-const allocationsOverBareEcho = 0
-
-func TestRouteAllocatesLittle(t *testing.T) {
-	f := measured(t)
-	w, r := &sink{header: http.Header{}}, routeRequest()
-	serveOnce(f.handler.Public(), w, r)
-	if w.status != http.StatusOK || !strings.Contains(string(w.body), `"session":"`) {
-		t.Fatalf("%d %s", w.status, w.body)
-	}
-	bare := bareEcho(string(w.body))
-	ours := testing.AllocsPerRun(2000, func() { serveOnce(f.handler.Public(), w, r) })
-	theirs := testing.AllocsPerRun(2000, func() { serveOnce(bare, w, r) })
-	if ours > theirs+allocationsOverBareEcho {
-		t.Errorf("/route allocates %.1f times a request, bare Echo %.1f, budget %d more", ours, theirs, allocationsOverBareEcho)
-	}
-}
-
 func BenchmarkRoute(b *testing.B) {
 	f := measured(b)
 	w := &sink{header: http.Header{}}

@@ -65,11 +65,11 @@ type metrics struct {
 
 func newMetrics(reg prometheus.Registerer, current releases, now func() time.Time) (*metrics, error) {
 	m := &metrics{
-		decisions: counters("decisions_total", "Answers of /route by app, region (empty: the app's fallback) and reason.", "app", "region", "reason"),
-		policies:  counters("policy_decisions_total", "Answers that a policy decided.", "app", "policy"),
-		absent:    counters("ids_absent_total", "Requests whose id counted as absent, and why.", "app", "id", "why"),
-		refusals:  counters("release_refusals_total", "Releases that this replica refused, by the code of the refusal.", "reason"),
-		requests:  counters("requests_total", "Requests by HTTP status, without health, metrics and profile pages.", "code"),
+		decisions: counters("dispatch_decisions_total", "Answers of /route by app, region (empty: the app's fallback) and reason.", "app", "region", "reason"),
+		policies:  counters("dispatch_policy_decisions_total", "Answers that a policy decided.", "app", "policy"),
+		absent:    counters("dispatch_ids_absent_total", "Requests whose id counted as absent, and why.", "app", "id", "why"),
+		refusals:  counters("dispatch_release_refusals_total", "Releases that this replica refused, by the code of the refusal.", "reason"),
+		requests:  counters("dispatch_requests_total", "Requests by HTTP status, without health, metrics and profile pages.", "code"),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "dispatch_route_seconds",
 			Help: "Time inside the /route handler, without the network.",
@@ -82,7 +82,7 @@ func newMetrics(reg prometheus.Registerer, current releases, now func() time.Tim
 			Help: "Requests that ended in a recovered panic."}),
 	}
 	m.answered = m.requests.WithLabelValues("200")
-	bad := counters("bad_inputs_total", "Inputs of /route that could not be used, by kind.", "kind")
+	bad := counters("dispatch_bad_inputs_total", "Inputs of /route that could not be used, by kind.", "kind")
 	for kind, name := range badNames {
 		m.bad[kind] = bad.WithLabelValues(name)
 	}
@@ -110,7 +110,7 @@ func newMetrics(reg prometheus.Registerer, current releases, now func() time.Tim
 }
 
 func counters(name, help string, labels ...string) *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "dispatch_" + name, Help: help}, labels)
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 }
 
 // ageOf is how long ago s was made; a clock behind its maker's makes it 0.

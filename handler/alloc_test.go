@@ -1,0 +1,30 @@
+//go:build !race
+
+package handler
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// The race detector makes sync.Pool forget at random, so allocations are counted without it.
+
+// allocationsOverBareEcho is the budget of one /route with metrics and decision
+// log on: none of our own per request beyond what bare Echo spends.
+const allocationsOverBareEcho = 0
+
+func TestRouteAllocatesLittle(t *testing.T) {
+	f := measured(t)
+	w, r := &sink{header: http.Header{}}, routeRequest()
+	serveOnce(f.handler.Public(), w, r)
+	if w.status != http.StatusOK || !strings.Contains(string(w.body), `"session":"`) {
+		t.Fatalf("%d %s", w.status, w.body)
+	}
+	bare := bareEcho(string(w.body))
+	ours := testing.AllocsPerRun(2000, func() { serveOnce(f.handler.Public(), w, r) })
+	theirs := testing.AllocsPerRun(2000, func() { serveOnce(bare, w, r) })
+	if ours > theirs+allocationsOverBareEcho {
+		t.Errorf("/route allocates %.1f times a request, bare Echo %.1f, budget %d more", ours, theirs, allocationsOverBareEcho)
+	}
+}
