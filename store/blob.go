@@ -1,11 +1,13 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"database/sql"
 	"fmt"
 	"iter"
+	"slices"
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
@@ -48,14 +50,14 @@ func (s *Store) Blob(ctx context.Context, d release.Digest) ([]byte, error) {
 	if len(rows) == 0 {
 		return nil, notFound("unknown_blob", "no blob %s", d)
 	}
-	bytes := rows[0].Bytes
+	data := rows[0].Bytes
 	for _, r := range rows[1:] {
-		bytes = append(bytes, r.Bytes...)
+		data = append(data, r.Bytes...)
 	}
-	if sha256.Sum256(bytes) != d {
+	if sha256.Sum256(data) != d {
 		return nil, fmt.Errorf("read blob %s: the stored bytes have another digest", d)
 	}
-	return bytes, nil
+	return data, nil
 }
 
 // Raw returns the ids of a list chunk, one a line.
@@ -153,7 +155,10 @@ func (s *Store) PutBlobs(ctx context.Context, blobs iter.Seq[whitelist.Blob]) er
 	return put()
 }
 
+// putBatch writes in the order of digests: two control nodes that store the same
+// chunks then wait for each other and never in a circle.
 func (s *Store) putBatch(tx *gorm.DB, batch []whitelist.Blob) error {
+	slices.SortFunc(batch, func(a, b whitelist.Blob) int { return bytes.Compare(a.Digest[:], b.Digest[:]) })
 	digests := make([]release.Digest, len(batch))
 	for i, b := range batch {
 		digests[i] = release.Digest(b.Digest)
@@ -162,22 +167,30 @@ func (s *Store) putBatch(tx *gorm.DB, batch []whitelist.Blob) error {
 	if err != nil {
 		return err
 	}
-	var rows []blobRow
-	for _, b := range batch {
-		hasRaw, ok := found[release.Digest(b.Digest)]
+	for i, b := range batch {
+		hasRaw, ok := found[digests[i]]
 		switch {
 		case ok && !hasRaw && b.Raw != nil: // adopted from an edge, which has no raw ids
 			err = s.fill(tx, b)
 		case !ok:
-			found[release.Digest(b.Digest)] = true // the batch may name it twice
-			rows, err = s.parts(rows, b)
+			found[digests[i]] = b.Raw != nil // the batch may name it twice
+			err = s.insertBlob(tx, b)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	for _, r := range rows { // one by one: a statement has a limit
-		// Another control node may store the same chunk at this moment.
+	return nil
+}
+
+// insertBlob writes the parts of one blob, a statement each: a statement has a limit.
+func (s *Store) insertBlob(tx *gorm.DB, b whitelist.Blob) error {
+	rows, err := s.parts(b)
+	if err != nil {
+		return err
+	}
+	for _, r := range rows {
+		// Another control node may store the same blob at this moment.
 		if err := tx.Clauses(clause.OnConflict{DoNothing: true}).Create(&r).Error; err != nil {
 			return err
 		}
@@ -185,19 +198,20 @@ func (s *Store) putBatch(tx *gorm.DB, batch []whitelist.Blob) error {
 	return nil
 }
 
-// parts appends the rows of one blob.
-func (s *Store) parts(rows []blobRow, b whitelist.Blob) ([]blobRow, error) {
+// parts are the rows of one blob.
+func (s *Store) parts(b whitelist.Blob) ([]blobRow, error) {
 	if sha256.Sum256(b.Bytes) != b.Digest {
 		return nil, fault.New(fault.Invalid, "blob_digest", "a blob of %d bytes is not the one named %x", len(b.Bytes), b.Digest)
 	}
 	var sealed sql.Null[[]byte]
 	if b.Raw != nil {
-		bytes, err := s.seal.seal(release.Digest(b.Digest), b.Raw)
+		value, err := s.seal.seal(release.Digest(b.Digest), b.Raw)
 		if err != nil {
 			return nil, err
 		}
-		sealed = sql.Null[[]byte]{V: bytes, Valid: true}
+		sealed = sql.Null[[]byte]{V: value, Valid: true}
 	}
+	var rows []blobRow
 	rest, created := b.Bytes, micros(s.now())
 	if rest == nil {
 		rest = []byte{} // empty, not NULL
