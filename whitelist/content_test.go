@@ -241,8 +241,8 @@ func TestStoredRefusesRawIDsOfAnotherChunk(t *testing.T) {
 	}
 	other := *good
 	other.Key = testKey(t, "k2")
-	if _, err := other.Contains("d-1"); err == nil {
-		t.Error("searched under another key")
+	if _, err := other.Contains("d-1"); err == nil || !strings.Contains(err.Error(), "key k1, not k2") {
+		t.Errorf("searched under another key: %v", err)
 	}
 }
 

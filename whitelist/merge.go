@@ -50,9 +50,15 @@ type merger struct {
 	uses    []uint16
 	sets    map[string]uint16 // by members
 	alone   []int32           // by list number: the set of that list alone, -1 for none yet
-	carried []int32           // by set of the old partition: the same set here, -1 for not yet or not always
+	carried []carried         // by set of the old partition
 	union   []uint16
 	name    []byte
+}
+
+// carried is what becomes of an old set here.
+type carried struct {
+	whole   int32 // the set with the same members, -1 for none yet
+	changes bool  // one of its lists changed, so that entries may leave it
 }
 
 func newMerger(old *Index, bits int, changes []*change, lists int) *merger {
@@ -186,8 +192,9 @@ var errSkewed = errors.New("the hashes of the lists are not spread evenly: they 
 // they are no longer in, together with adds.
 func (m *merger) merge(old *partition, from, to int, adds []addition) error {
 	m.carried = m.carried[:0]
-	for range old.uses {
-		m.carried = append(m.carried, -1)
+	for s := range old.uses {
+		changes := slices.ContainsFunc(old.set(uint16(s)), func(list uint16) bool { return m.changed[list] != nil })
+		m.carried = append(m.carried, carried{whole: -1, changes: changes})
 	}
 	m.entries = slices.Grow(m.entries, (to-from+len(adds))*entrySize)
 	for from < to || len(adds) > 0 {
@@ -232,34 +239,30 @@ func (m *merger) merge(old *partition, from, to int, adds []addition) error {
 
 // carry is the set that an old entry has now, -1 for none.
 func (m *merger) carry(old *partition, set uint16, hi uint64) int32 {
-	if now := m.carried[set]; now >= 0 {
-		return now
+	c := &m.carried[set]
+	if c.changes {
+		if m.keep(old.set(set), hi); len(m.union) < len(old.set(set)) {
+			if len(m.union) == 0 {
+				return -1
+			}
+			return m.intern()
+		}
 	}
-	always := m.keep(old.set(set), hi)
-	if len(m.union) == 0 {
-		return -1
+	if c.whole < 0 {
+		m.union = append(m.union[:0], old.set(set)...)
+		c.whole = m.intern()
 	}
-	now := m.intern()
-	if always {
-		m.carried[set] = now
-	}
-	return now
+	return c.whole
 }
 
-// keep puts into union the lists of set that this hash is still in. It says
-// whether that is so for every hash with this set.
-func (m *merger) keep(set []uint16, hi uint64) (always bool) {
-	m.union, always = m.union[:0], true
+// keep puts into union the lists of set that this hash is still in.
+func (m *merger) keep(set []uint16, hi uint64) {
+	m.union = m.union[:0]
 	for _, list := range set {
-		if c := m.changed[list]; c != nil {
-			always = false
-			if c.staleAt(hi) {
-				continue
-			}
+		if c := m.changed[list]; c == nil || !c.staleAt(hi) {
+			m.union = append(m.union, list)
 		}
-		m.union = append(m.union, list)
 	}
-	return always
 }
 
 func (m *merger) single(list uint16) int32 {

@@ -220,10 +220,10 @@ func (s *Stored) Rehash(key Key) (*Content, error) {
 // shared is how many ids of the list c holds too. Where both have the same
 // chunk, nothing is read.
 func (s *Stored) shared(c *Content) (int, error) {
-	same := c.blob.KeyID == s.Index.KeyID && c.blob.Bits == s.Index.Bits
+	sameBits := c.blob.Bits == s.Index.Bits
 	count := 0
 	for n, digest := range s.Index.Digests {
-		if same && c.blob.Digests[n] == digest {
+		if sameBits && c.blob.Digests[n] == digest {
 			count += len(c.chunk(n))
 			continue
 		}
