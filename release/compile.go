@@ -36,7 +36,7 @@ func (c *compilation) compile(ctx context.Context, book recorder) error {
 	if err := c.next.answers(apps, book); err != nil {
 		return err
 	}
-	return walk(c.next)
+	return walk(c.next, c.cur)
 }
 
 func (c *compilation) sessions(context.Context) error {
@@ -177,12 +177,16 @@ func (c *compilation) apps() ([]Served, error) {
 		if err != nil {
 			return nil, err
 		}
-		served[i] = Served{App: app, Life: app.Life(), source: source}
 		if old := c.unchanged(app.Key, source); old != nil {
-			served[i].Table, served[i].IDs, served[i].walked = old.Table, old.IDs, old.walked
+			served[i] = *old // its answers are made anew
+			served[i].App = app
 			continue
 		}
-		if served[i].IDs, err = whitelist.NewNormalizer(m.Document.AbsentIDs, app.IDCase == "fold"); err != nil {
+		served[i] = Served{App: app, Life: app.Life(), source: source}
+		if served[i].routing, err = routingOf(m, app); err != nil {
+			return nil, err
+		}
+		if served[i].IDs, err = whitelist.NewNormalizer(m.Document.AbsentIDs, app.IDCase == CaseFold); err != nil {
 			return nil, fault.New(fault.Invalid, "bad_document", "absent_ids are wrong").Because(err)
 		}
 		served[i].Table, err = policy.Compile(RulesOf(app, m.Operational), policy.Env{Lists: c.next.Lists, Tables: c.next.parts.prefixes,

@@ -183,3 +183,9 @@ func wantCode(tb testing.TB, err error, code string) {
 		tb.Errorf("got %v, want the code %s", err, code)
 	}
 }
+
+// swapped is the state in which the spare endpoint of Shanghai serves.
+func swapped() Operational {
+	return Operational{Apps: map[string]AppState{"mobile": {Endpoints: map[string]EndpointOps{
+		"sh/sh-main": {State: domain.Standby}, "sh/sh-spare": {State: domain.Serving}}}}}
+}

@@ -12,8 +12,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"dispatch.example/dispatch/domain"
 )
 
 func TestKeeperIsEmptyUntilTheFirstRelease(t *testing.T) {
@@ -229,7 +227,7 @@ func TestKeeperStartsFromDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		m = next(m, func(_ *Document, o *Operational, _ *Change) {
-			o.Apps = map[string]AppState{"mobile": {Endpoints: map[string]EndpointOps{"sh/sh-main": {State: domain.Standby}, "sh/sh-spare": {State: domain.Serving}}}}
+			*o = swapped()
 		})
 	}
 	after := b.keeper(must(OpenDisk(dir)))

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"dispatch.example/dispatch/domain"
 	"dispatch.example/dispatch/internal/fault"
@@ -280,7 +279,7 @@ func TestLoadReusesWhatDidNotChange(t *testing.T) {
 	b := newBank(t)
 	one := b.load(t, b.first, nil)
 	swap := next(b.first, func(_ *Document, o *Operational, _ *Change) {
-		o.Apps = map[string]AppState{"mobile": {Endpoints: map[string]EndpointOps{"sh/sh-main": {State: domain.Standby}, "sh/sh-spare": {State: domain.Serving}}}}
+		*o = swapped()
 	})
 	reads := &countingBlobs{from: b.blobs}
 	two, err := b.loader(nil).Load(t.Context(), b.sign(swap), reads, one)
@@ -413,69 +412,5 @@ func TestDraftShowsWhatWouldMove(t *testing.T) {
 	wantCode(t, b.loader(nil).Guard(draft, cur), "host_not_approved")
 	if strings.Contains(string(draft.Apps["mobile"].Fallback.Bodies[0]), "eyJ") {
 		t.Error("a draft is signed")
-	}
-}
-
-func TestProbesMeetTheRules(t *testing.T) {
-	t.Parallel()
-	b := newBank(t)
-	snap := b.load(t, b.first, nil)
-	app := snap.Apps["mobile"]
-	seen := map[string]int{}
-	set := newProbeSet(app.App, madeAt())
-	record := func(set *probeSet) []string {
-		reqs := make([]string, probes)
-		if err := set.run(func(n int, req *policy.Request) error {
-			reqs[n] = fmt.Sprintln(req.Device, req.User, req.Platform, req.AppVersion, req.Hint, req.Addr)
-			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-		return reqs
-	}
-	for n := range probes {
-		var req policy.Request
-		set.fill(&req, n, fmt.Sprint("probe-", n))
-		d := app.Table.Decide(&req)
-		seen[app.Table.PolicyKey(d.Policy)+" "+d.Reason.String()]++
-	}
-	for _, want := range []string{"home POLICY", "gray-10-2 POLICY", " DEFAULT", " NO_ID"} {
-		if seen[want] == 0 {
-			t.Errorf("no probe met %q: %v", want, seen)
-		}
-	}
-	again := newProbeSet(app.App, madeAt().Add(time.Hour))
-	if !slices.Equal(record(set), record(again)) || set.name() != again.name() {
-		t.Error("the same rules make other probes")
-	}
-}
-
-// A table that sends somebody nowhere, or panics, must not come into use.
-func TestWalkRefusesLostRequests(t *testing.T) {
-	t.Parallel()
-	b := newBank(t)
-	for name, c := range map[string]struct {
-		breakIt func(*Served)
-		code    string
-	}{
-		"no answer for an endpoint": {func(s *Served) { s.Answer[0][0] = Answer{} }, "probe_failed"},
-		"region is off":             {func(s *Served) { s.App.Regions[0].State = domain.Off }, "probe_failed"},
-		"endpoint does not serve": {func(s *Served) {
-			e := &s.App.Regions[0].Endpoints
-			*e = slices.Clone(*e) // the table keeps its own
-			(*e)[0].State = domain.Standby
-		}, "probe_failed"},
-		"region is missing":   {func(s *Served) { s.App.Regions = s.App.Regions[:1] }, "probe_failed"},
-		"endpoint is missing": {func(s *Served) { s.App.Regions[0].Endpoints = nil }, "probe_failed"},
-		"a panic":             {func(s *Served) { s.Answer = nil }, "load_panic"},
-		"no table":            {func(s *Served) { s.Table = nil }, "load_panic"},
-	} {
-		snap := b.load(t, b.first, nil)
-		app := snap.Apps["mobile"]
-		app.walked = nil
-		c.breakIt(app)
-		if err := walk(snap); fault.CodeOf(err) != c.code {
-			t.Errorf("%s: got %v, want %s", name, err, c.code)
-		}
 	}
 }

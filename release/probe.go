@@ -3,7 +3,6 @@ package release
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"math/bits"
 	"net/netip"
 	"runtime"
@@ -14,8 +13,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"dispatch.example/dispatch/domain"
-	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/policy"
 )
 
@@ -30,13 +27,6 @@ type probeSet struct {
 	Addrs                                                   []netip.Addr
 	Attrs                                                   []policy.Attr
 	Times                                                   []time.Time
-}
-
-// walked is where the probes of a set went.
-type walked struct {
-	set    *probeSet
-	name   string // the set in writing; equal sets make equal probes
-	region []string
 }
 
 // newProbeSet gathers the values from an app's rules. created is the time of a
@@ -108,21 +98,22 @@ func (s *probeSet) name() string {
 	return string(text)
 }
 
-// run makes the probes and gives each to f, which is called by several goroutines
-// and ends its part by an error. The same set always makes the same ones. Nine of
-// ten have a device id, a third a user id.
-func (s *probeSet) run(f func(n int, req *policy.Request) error) error {
+// run makes every nth probe and gives it to f, which is called by several
+// goroutines and ends its part by an error. The same set always makes the same
+// ones. Nine of ten have a device id, a third a user id.
+func (s *probeSet) run(every int, f func(n int, req *policy.Request) error) error {
 	const size = len("probe-100000")
-	text := make([]byte, 0, probes*size)
-	for n := range probes {
-		text = strconv.AppendInt(append(text, "probe-"...), int64(10*probes+n), 10)
+	count := (probes + every - 1) / every
+	text := make([]byte, 0, count*size)
+	for i := range count {
+		text = strconv.AppendInt(append(text, "probe-"...), int64(10*probes+i*every), 10)
 	}
 	ids := string(text)
-	return inParallel(probes, func(from, to int) error {
+	return inParallel(count, func(from, to int) error {
 		var req policy.Request
-		for n := from; n < to; n++ {
-			s.fill(&req, n, ids[n*size:(n+1)*size])
-			if err := f(n, &req); err != nil {
+		for i := from; i < to; i++ {
+			s.fill(&req, i*every, ids[i*size:(i+1)*size])
+			if err := f(i*every, &req); err != nil {
 				return err
 			}
 		}
@@ -181,100 +172,4 @@ func inParallel(n int, f func(from, to int) error) error {
 		})
 	}
 	return g.Wait()
-}
-
-// walk sends the probes of every app through its table and refuses a release that
-// sends one of them nowhere. An app with the table of the snapshot before was
-// walked then.
-func walk(next *Snapshot) error {
-	for key, app := range next.Apps {
-		if app.walked != nil {
-			continue
-		}
-		set := newProbeSet(app.App, next.Created)
-		w := &walked{set: set, name: set.name(), region: make([]string, probes)}
-		err := set.run(func(n int, req *policy.Request) (err error) {
-			w.region[n], err = app.arrive(app.Table.Decide(req))
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("app %s: %w", key, err)
-		}
-		app.walked = w
-	}
-	return nil
-}
-
-// Moved says for each app of both snapshots how many of 10,000 synthetic requests
-// would get another region from b than from a, each its first request. A swap of
-// endpoints inside a region moves nobody, and nobody moves from a nil snapshot.
-func Moved(a, b *Snapshot) map[string]int {
-	moved := map[string]int{}
-	if a == nil {
-		return moved
-	}
-	for key, after := range b.Apps {
-		before := a.Apps[key]
-		if before == nil || after.walked == nil {
-			continue
-		}
-		moved[key] = 0
-		if before.Table == after.Table {
-			continue
-		}
-		was := before.regionsOf(after.walked)
-		for n, region := range after.walked.region {
-			if region != was[n] {
-				moved[key]++
-			}
-		}
-	}
-	return moved
-}
-
-// regionsOf is where the probes of another snapshot's walk go in this one. They
-// are known if both walks were made of the same set.
-func (s *Served) regionsOf(w *walked) []string {
-	if s.walked != nil && s.walked.name == w.name && w.name != "" {
-		return s.walked.region
-	}
-	region := make([]string, probes)
-	_ = w.set.run(func(n int, req *policy.Request) error { // what went wrong here counts as the fallback
-		region[n], _ = s.arrive(s.Table.Decide(req))
-		return nil
-	})
-	return region
-}
-
-// arrive is the region that a decision leads to, empty for the fallback, and an
-// error for one that leads nowhere.
-func (s *Served) arrive(d policy.Decision) (region string, err error) {
-	if d.Region < 0 {
-		if len(s.Fallback.Bodies) == 0 {
-			return "", lost("a fallback without an answer")
-		}
-		return "", nil
-	}
-	if int(d.Region) >= len(s.App.Regions) {
-		return "", lost("a region that does not exist")
-	}
-	r := &s.App.Regions[d.Region]
-	if d.Endpoint < 0 || int(d.Endpoint) >= len(r.Endpoints) {
-		return "", lost("no endpoint of region %s", r.Key)
-	}
-	e := &r.Endpoints[d.Endpoint]
-	switch {
-	case r.Condition() == domain.Off:
-		return "", lost("region %s, which is off", r.Key)
-	case !e.Serves():
-		return "", lost("endpoint %s/%s, which does not serve", r.Key, e.Key)
-	case len(s.Answer[d.Region][d.Endpoint].Bodies) == 0:
-		return "", lost("endpoint %s/%s, which has no answer", r.Key, e.Key)
-	}
-	return r.Key, nil
-}
-
-func lost(format string, args ...any) error {
-	return fault.New(fault.Invalid, "probe_failed", "a synthetic request got "+format, args...).
-		WithHint("this is a mistake in the program, not in the document: report it with the release")
 }

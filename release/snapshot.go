@@ -35,8 +35,9 @@ type Served struct {
 	// Fallback is the answer that names no region.
 	Fallback Answer
 
-	source string // what Table and IDs were compiled from
-	walked *walked
+	source  string // what Table and IDs were compiled from
+	routing string // the part of source, and of the rest, that chooses regions
+	walked  *walked
 }
 
 // parts are what a snapshot was made of, by what tells them apart.

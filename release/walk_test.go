@@ -1,0 +1,141 @@
+package release
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"dispatch.example/dispatch/domain"
+	"dispatch.example/dispatch/internal/fault"
+	"dispatch.example/dispatch/policy"
+)
+
+func TestProbesMeetTheRules(t *testing.T) {
+	t.Parallel()
+	b := newBank(t)
+	snap := b.load(t, b.first, nil)
+	app := snap.Apps["mobile"]
+	seen := map[string]int{}
+	set := newProbeSet(app.App, madeAt())
+	record := func(set *probeSet) []string {
+		reqs := make([]string, probes)
+		if err := set.run(1, func(n int, req *policy.Request) error {
+			reqs[n] = fmt.Sprintln(req.Device, req.User, req.Platform, req.AppVersion, req.Hint, req.Addr)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return reqs
+	}
+	for n := range probes {
+		var req policy.Request
+		set.fill(&req, n, fmt.Sprint("probe-", n))
+		d := app.Table.Decide(&req)
+		seen[app.Table.PolicyKey(d.Policy)+" "+d.Reason.String()]++
+	}
+	for _, want := range []string{"home POLICY", "gray-10-2 POLICY", " DEFAULT", " NO_ID"} {
+		if seen[want] == 0 {
+			t.Errorf("no probe met %q: %v", want, seen)
+		}
+	}
+	again := newProbeSet(app.App, madeAt().Add(time.Hour))
+	if !slices.Equal(record(set), record(again)) || set.name() != again.name() {
+		t.Error("the same rules make other probes")
+	}
+}
+
+// A table that sends somebody nowhere, or panics, must not come into use.
+func TestWalkRefusesLostRequests(t *testing.T) {
+	t.Parallel()
+	b := newBank(t)
+	for name, c := range map[string]struct {
+		breakIt func(*Served)
+		code    string
+	}{
+		"no answer for an endpoint": {func(s *Served) { s.Answer[0][0] = Answer{} }, "probe_failed"},
+		"region is off":             {func(s *Served) { s.App.Regions[0].State = domain.Off }, "probe_failed"},
+		"endpoint does not serve": {func(s *Served) {
+			e := &s.App.Regions[0].Endpoints
+			*e = slices.Clone(*e) // the table keeps its own
+			(*e)[0].State = domain.Standby
+		}, "probe_failed"},
+		"region is missing":   {func(s *Served) { s.App.Regions = s.App.Regions[:1] }, "probe_failed"},
+		"endpoint is missing": {func(s *Served) { s.App.Regions[0].Endpoints = nil }, "probe_failed"},
+		"a panic":             {func(s *Served) { s.Answer = nil }, "load_panic"},
+		"no table":            {func(s *Served) { s.Table = nil }, "load_panic"},
+	} {
+		for _, cur := range []*Snapshot{nil, b.load(t, b.first, nil)} { // all probes, and a sample
+			snap := b.load(t, b.first, nil)
+			app := snap.Apps["mobile"]
+			app.walked = nil
+			c.breakIt(app)
+			if err := walk(snap, cur); fault.CodeOf(err) != c.code {
+				t.Errorf("%s: got %v, want %s", name, err, c.code)
+			}
+		}
+	}
+}
+
+// A sample of the probes may stand for all of them only where nobody moves.
+func TestSampleStandsForProbesThatStay(t *testing.T) {
+	t.Parallel()
+	b := newBank(t)
+	cur := b.load(t, b.first, nil)
+	probeIDs := func(yield func(string) bool) {
+		for n := range probes {
+			if !yield(fmt.Sprint("probe-", 10*probes+n)) {
+				return
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		change  func(*Document, *Operational, *Change)
+		sampled bool
+	}{
+		"swap": {func(_ *Document, o *Operational, _ *Change) { *o = swapped() }, true},
+		"weight": {func(d *Document, _ *Operational, _ *Change) {
+			weight := 7
+			d.Apps[0].Regions[0].Endpoints[0].Weight = &weight
+		}, true},
+		"patch of a list": {func(_ *Document, _ *Operational, c *Change) {
+			c.Lists = map[string]Digest{"staff-devices": b.list(slices.Values([]string{"d-1001", "d-7"}))}
+		}, true},
+		"list of the probes": {func(_ *Document, _ *Operational, c *Change) {
+			c.Lists, c.Approve.BigMove = map[string]Digest{"staff-devices": b.list(probeIDs)}, true
+		}, false},
+		"region drains": {func(_ *Document, o *Operational, c *Change) {
+			o.Apps = map[string]AppState{"mobile": {Regions: map[string]RegionOps{"hf": {State: domain.Draining}}}}
+			c.Approve.BigMove = true
+		}, false},
+		"region without endpoints": {func(_ *Document, o *Operational, c *Change) {
+			o.Apps = map[string]AppState{"mobile": {Regions: map[string]RegionOps{"hf": {State: domain.Draining}},
+				Endpoints: map[string]EndpointOps{"hf/hf-main": {State: domain.Standby}}}}
+			c.Approve.BigMove = true
+		}, false},
+		"gray": {func(_ *Document, o *Operational, _ *Change) {
+			share := 501
+			o.Apps = map[string]AppState{"mobile": {Policies: map[string]PolicyOps{"gray-10-2": {Share: &share}}}}
+		}, false},
+		"salt": {func(_ *Document, o *Operational, c *Change) {
+			o.Apps = map[string]AppState{"mobile": {Salts: map[string]string{"otherwise": "new"}}}
+			c.Approve.BigMove = true
+		}, false},
+		"table": {func(_ *Document, _ *Operational, c *Change) {
+			c.Tables = map[string]Digest{"cn-prefixes": b.blobs.Add([]byte("198.51.100.0/24,hf\n"))}
+		}, false},
+	} {
+		snap := b.load(t, next(b.first, c.change), cur)
+		app, before := snap.Apps["mobile"], cur.Apps["mobile"]
+		if app.Table == before.Table {
+			t.Errorf("%s: the table is the old one", name)
+		}
+		if sampled := app.walked == before.walked; sampled != c.sampled {
+			t.Errorf("%s: sampled %v, want %v", name, sampled, c.sampled)
+		}
+		whole := *app
+		if err := whole.walk(nil, snap.Created); err != nil || !slices.Equal(whole.walked.region, app.walked.region) {
+			t.Errorf("%s: all probes together go elsewhere: %v", name, err)
+		}
+	}
+}
