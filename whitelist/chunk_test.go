@@ -92,6 +92,9 @@ func TestChunkIsRefused(t *testing.T) {
 			t.Errorf("%s was taken with its digest", name)
 		}
 	}
+	if _, err := ParseChunk(c.Index(), 1, good[16:]); err == nil || !strings.Contains(err.Error(), "is not") {
+		t.Errorf("a chunk without its first hash: %v", err)
+	}
 	for _, n := range []int{-1, len(c.Index().Digests)} {
 		if _, err := ParseChunk(c.Index(), n, good); err == nil {
 			t.Errorf("chunk %d was taken", n)

@@ -82,7 +82,7 @@ func Import(r io.Reader, opt ImportOptions) (Report, *Content, error) {
 	}
 	if len(in.ids.records) == 0 && !opt.AllowEmpty {
 		return in.report, nil, fault.New(fault.Invalid, "empty_import", "the import holds no ids").
-			WithHint("say that empty is allowed if the list shall hold nobody")
+			WithHint("allow_empty=true if the list shall hold nobody")
 	}
 	bits := -1
 	if opt.Old != nil {
@@ -199,10 +199,10 @@ func (in *importer) header(line string) (bool, error) {
 		return true, nil
 	case in.report.Format == CSV:
 		return false, fault.New(fault.Invalid, "bad_header", "the first line is not a CSV header with the column %q", in.opt.Column).
-			WithHint("name the column that holds the ids, and separate columns by commas")
+			WithHint("column=NAME says which holds the ids; columns are separated by commas")
 	case strings.ContainsAny(line, ",;\t"):
 		return false, fault.New(fault.Invalid, "bad_header", "the first line looks like a table, but none of its columns is %q", in.opt.Column).
-			WithHint("name the column that holds the ids, or say that the format is lines if these characters belong to ids")
+			WithHint("column=NAME says which holds the ids; format=lines, if these characters belong to ids")
 	}
 	in.report.Format = Lines
 	return false, nil
