@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // cpuTime is how long the threads of a process have been on a processor, from
@@ -58,4 +60,24 @@ func median(v []float64) float64 {
 		return s[len(s)/2]
 	}
 	return (s[len(s)/2-1] + s[len(s)/2]) / 2
+}
+
+// pinSelf moves the load to the second processor, away from the server under measurement.
+func pinSelf() error {
+	var second unix.CPUSet
+	second.Set(1)
+	tasks, err := filepath.Glob("/proc/self/task/*")
+	if err != nil {
+		return err
+	}
+	for _, task := range tasks {
+		tid, err := strconv.Atoi(filepath.Base(task))
+		if err != nil {
+			return err
+		}
+		if err := unix.SchedSetaffinity(tid, &second); err != nil {
+			return fmt.Errorf("pin the load to the second processor: %w", err)
+		}
+	}
+	return nil
 }

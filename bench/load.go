@@ -7,32 +7,41 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 )
 
-// load is one window: requests in a closed loop over conns connections.
+// load is one window: requests at a fixed rate over conns connections, whatever
+// the server makes of it, so that a slow one is not spared (an open loop; what
+// comes late is sent at once).
 type load struct {
 	addr      string
 	conns     int
 	requests  int
+	rate      int  // requests a second
 	keepAlive bool // false: a connection per request
 }
 
 // run sends the window and fails on the first answer that is not a 200. Each
 // request carries another device id, as a bank's mornings do.
 func (l load) run(ctx context.Context) error {
-	var next atomic.Int64
+	start := time.Now()
 	g, ctx := errgroup.WithContext(ctx)
-	for range l.conns {
-		g.Go(func() error { return l.worker(ctx, &next) })
+	for n := range l.conns {
+		g.Go(func() error { return l.worker(ctx, start, n) })
 	}
 	return g.Wait()
 }
 
-func (l load) worker(ctx context.Context, next *atomic.Int64) error {
+// due is when request n leaves.
+func (l load) due(start time.Time, n int) time.Time {
+	return start.Add(time.Duration(n) * time.Second / time.Duration(l.rate))
+}
+
+func (l load) worker(ctx context.Context, start time.Time, first int) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	var conn net.Conn
 	var answers *bufio.Reader
 	closeConn := func() {
@@ -42,10 +51,12 @@ func (l load) worker(ctx context.Context, next *atomic.Int64) error {
 		}
 	}
 	defer closeConn()
-	for ctx.Err() == nil {
-		n := next.Add(1)
-		if n > int64(l.requests) {
-			return nil
+	for n := first; n < l.requests; n += l.conns {
+		timer.Reset(time.Until(l.due(start, n)))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 		if conn == nil {
 			var err error
@@ -61,11 +72,11 @@ func (l load) worker(ctx context.Context, next *atomic.Int64) error {
 			closeConn()
 		}
 	}
-	return ctx.Err()
+	return nil
 }
 
 // exchange sends one request as an app would and reads its answer to the end.
-func exchange(conn net.Conn, answers *bufio.Reader, n int64, keepAlive bool) error {
+func exchange(conn net.Conn, answers *bufio.Reader, n int, keepAlive bool) error {
 	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
 		return err
 	}

@@ -10,9 +10,11 @@ import (
 )
 
 const (
-	windows    = 7      // interleaved, the first is warm-up and not counted
-	perWindow  = 30_000 // requests, keep-alive
-	perConnect = 5_000  // requests, one connection each
+	windows    = 8      // interleaved, the first is warm-up and not counted
+	perWindow  = 20_000 // requests, keep-alive
+	keptRate   = 6_000  // requests a second, about a quarter of what one core can do
+	perConnect = 4_000  // requests, one connection each
+	newRate    = 2_000
 	openConns  = 32
 )
 
@@ -42,6 +44,9 @@ func wholeProcesses(ctx context.Context) ([]row, error) {
 
 // compare runs all contenders at once and gives each a window in turn.
 func compare(ctx context.Context, dir, binary string) ([]row, error) {
+	if err := pinSelf(); err != nil {
+		return nil, err
+	}
 	field, err := contenders(ctx, dir, binary)
 	for _, c := range field {
 		defer c.stop()
@@ -53,12 +58,13 @@ func compare(ctx context.Context, dir, binary string) ([]row, error) {
 	for _, mode := range []struct {
 		name      string
 		requests  int
+		rate      int
 		keepAlive bool
-	}{{"keep-alive", perWindow, true}, {"a connection per request", perConnect, false}} {
+	}{{"keep-alive", perWindow, keptRate, true}, {"a connection per request", perConnect, newRate, false}} {
 		perRequest := make([][]float64, len(field)) // µs of CPU, by contender and window
 		for window := range windows {
 			for i, c := range field {
-				µs, err := oneWindow(ctx, c, load{addr: c.addr, conns: openConns, requests: mode.requests, keepAlive: mode.keepAlive})
+				µs, err := oneWindow(ctx, c, load{addr: c.addr, conns: openConns, requests: mode.requests, rate: mode.rate, keepAlive: mode.keepAlive})
 				if err != nil {
 					return nil, fmt.Errorf("measure %s: %w", c.name, err)
 				}

@@ -62,7 +62,7 @@ func (p *process) controlOnce(ctx context.Context) (err error) {
 		err = errors.Join(err, st.Close())
 	}()
 	do, err := actions.New(actions.Options{Ledger: st, Keeper: p.keeper, Loader: p.loader, Keys: p.keys, Suffixes: p.suffixes,
-		Deployment: p.cfg.Deployment, Geo: p.geo, Replica: p.cfg.replica()})
+		Deployment: p.cfg.Deployment, Geo: p.geo})
 	if err != nil {
 		return err
 	}
