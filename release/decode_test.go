@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -254,18 +255,20 @@ func TestDurationIsWrittenShort(t *testing.T) {
 // FuzzParse: no text makes Parse panic or hang, every mistake has a line, and
 // what it accepts survives a trip through JSON.
 func FuzzParse(f *testing.F) {
-	files, err := filepath.Glob("testdata/document/*.*")
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, file := range files {
-		f.Add(read(f, file), strings.HasSuffix(file, ".json"))
-	}
-	f.Fuzz(func(t *testing.T, data []byte, isJSON bool) {
-		file := "fuzz.yaml"
-		if isJSON {
-			file = "fuzz.json"
+	var files []string
+	var texts [][]byte
+	for _, pattern := range []string{"*.yaml", "*.json"} {
+		for _, file := range must(filepath.Glob("testdata/document/" + pattern)) {
+			f.Add(uint8(len(files)), uint16(0), uint16(0), []byte{})
+			files, texts = append(files, file), append(texts, read(f, file))
 		}
+	}
+	f.Add(uint8(0), uint16(0), uint16(math.MaxUint16), []byte("\rA"))
+	f.Fuzz(func(t *testing.T, n uint8, at, cut uint16, piece []byte) {
+		if len(piece) > longestPiece {
+			return
+		}
+		file, data := files[int(n)%len(files)], splice(texts[int(n)%len(texts)], at, cut, piece)
 		doc, source, err := ParseSource(file, data)
 		if err != nil {
 			e, ok := errors.AsType[*fault.Error](err)

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -318,15 +319,38 @@ func TestReadAheadGivesEveryBlobOnce(t *testing.T) {
 	}
 }
 
+// FuzzDecodeGeneration: what the checksum covers is damaged, newer, or reads as
+// the same once it is written again. The checksum and the length are made to
+// hold, or nothing behind them would ever be met.
 func FuzzDecodeGeneration(f *testing.F) {
 	b := newBank(f)
-	f.Add(must(encodeGeneration(b.sign(b.first), madeAt(), []Digest{{1}})))
-	f.Add([]byte("dispatch-release format=1 number=1 seq=1 created=2027-03-01T02:30:00Z length=0 sha256=\n"))
-	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, data []byte) {
-		s, blobs, err := decodeGeneration(data)
-		if err == nil && !bytes.Contains(data, must(encodeGeneration(s, madeAt(), blobs))[:30]) {
-			t.Errorf("read %d of %q", s.Number, data)
+	line, body, _ := bytes.Cut(must(encodeGeneration(b.sign(b.first), madeAt(), []Digest{{1}})), []byte("\n"))
+	head, _, _ := bytes.Cut(line, []byte(" length="))
+	text := slices.Concat(head, []byte("\n"), body)
+	at := func(part string) uint16 { return uint16(bytes.Index(text, []byte(part))) }
+	f.Add(uint16(0), uint16(0), []byte{})
+	f.Add(uint16(0), uint16(len(text)), []byte{})
+	f.Add(at("format=1"), uint16(len("format=1")), []byte("format=2"))
+	f.Add(at("number=1"), uint16(len("number=1")), []byte("number=01"))
+	f.Add(at(`"manifest":"`)+uint16(len(`"manifest":"`)), uint16(4), []byte{})
+	f.Add(at(`"blobs":`), uint16(len(text)), []byte(`"blobs":[]}`))
+	f.Add(at(`"blobs":`), uint16(0), []byte(`"more":1,`))
+	f.Fuzz(func(t *testing.T, at, cut uint16, piece []byte) {
+		if len(piece) > longestPiece {
+			return
+		}
+		head, body, _ := bytes.Cut(splice(text, at, cut, piece), []byte("\n"))
+		line := fmt.Sprintf("%s length=%d", head, len(body))
+		s, blobs, err := decodeGeneration(fmt.Appendf(nil, "%s sha256=%s\n%s", line, checksum(line, body), body))
+		if err != nil {
+			if !errors.Is(err, errDamaged) && !errors.Is(err, errNewer) {
+				t.Errorf("%s: %v", line, err)
+			}
+			return
+		}
+		again, same, err := decodeGeneration(must(encodeGeneration(s, madeAt(), blobs)))
+		if err != nil || !reflect.DeepEqual(again, s) || !slices.Equal(same, blobs) {
+			t.Errorf("%s reads another release once it is written again: %v", line, err)
 		}
 	})
 }

@@ -189,3 +189,15 @@ func swapped() Operational {
 	return Operational{Apps: map[string]AppState{"mobile": {Endpoints: map[string]EndpointOps{
 		"sh/sh-main": {State: domain.Standby}, "sh/sh-spare": {State: domain.Serving}}}}}
 }
+
+// longestPiece bounds what splice puts in, so that a fuzzer has little to minimise.
+const longestPiece = 64
+
+// splice is text with cut bytes from at on replaced by piece. Fuzz targets make
+// their input so: most of it stays near a text that is accepted, and a piece
+// takes a moment to minimise where a whole text takes a minute.
+func splice(text []byte, at, cut uint16, piece []byte) []byte {
+	from := min(int(at), len(text))
+	to := min(from+int(cut), len(text))
+	return slices.Concat(text[:from], piece, text[to:])
+}
