@@ -2,7 +2,6 @@ package release
 
 import (
 	"context"
-	"io/fs"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -66,23 +65,4 @@ func (r *readAhead) batch(ctx context.Context, digests []Digest) error {
 		}
 	}
 	return ctx.Err()
-}
-
-// MemoryBlobs are blobs in memory, for releases that never were anywhere else.
-type MemoryBlobs map[Digest][]byte
-
-// Add adds a blob and returns its digest.
-func (m MemoryBlobs) Add(data []byte) Digest {
-	d := DigestOf(data)
-	m[d] = data
-	return d
-}
-
-// Blob is the blob, or fs.ErrNotExist.
-func (m MemoryBlobs) Blob(_ context.Context, d Digest) ([]byte, error) {
-	data, ok := m[d]
-	if !ok {
-		return nil, &fs.PathError{Op: "read blob", Path: d.String(), Err: fs.ErrNotExist}
-	}
-	return data, nil
 }

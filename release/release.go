@@ -28,40 +28,11 @@
 // Keys never travel: a manifest names session and list keys, a Keyring holds them.
 package release
 
-import (
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
-)
-
 // Format is the newest manifest format this program writes and reads.
 const Format = 1
 
 // StreamEdge is the stream of releases that edges serve. Each stream has its own numbers.
 const StreamEdge = "edge"
-
-// Digest is the SHA-256 of a blob, the name under which it is stored and fetched.
-type Digest [sha256.Size]byte
-
-// DigestOf is the digest of a blob.
-func DigestOf(blob []byte) Digest { return sha256.Sum256(blob) }
-
-// String is lower-case hex.
-func (d Digest) String() string { return hex.EncodeToString(d[:]) }
-
-// MarshalText is String.
-func (d Digest) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
-
-// UnmarshalText reads lower-case hex.
-func (d *Digest) UnmarshalText(text []byte) error {
-	var read Digest
-	if n, err := hex.Decode(read[:], text[:min(len(text), 2*len(read))]); err != nil || n != len(read) || read.String() != string(text) {
-		return fmt.Errorf("%q is not a digest: 64 lower-case hex digits", text)
-	}
-	*d = read
-	return nil
-}
 
 // Signed is a release as it is stored and travels: the exact manifest bytes, their
 // detached signature, and the domain records signed for it.
@@ -80,9 +51,4 @@ type RecordSet struct {
 	Seq       uint64
 	Bytes     []byte // JSON, see records.go
 	Signature string // detached JWS over Bytes, typ dispatch-records
-}
-
-// Blobs gives list indexes, chunks and tables by digest. Every reader checks the digest.
-type Blobs interface {
-	Blob(ctx context.Context, d Digest) ([]byte, error)
 }
