@@ -35,6 +35,7 @@ type Status struct {
 	Seq      uint64
 	Digest   Digest
 	Created  time.Time
+	Expires  time.Time         // of its records, see Snapshot.Expires
 	Age      time.Duration     // since it was taken into use here, on the monotonic clock
 	Source   string            // who brought it: publisher, disk, …
 	Refusal  *Refusal          // the last one since the snapshot was taken into use
@@ -117,7 +118,7 @@ func (k *Keeper) use(next *Snapshot, source string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.status.Number, k.status.Seq, k.status.Digest, k.status.Created = next.Number, next.Seq, next.Digest, next.Created
-	k.status.Source, k.status.Refusal = source, nil
+	k.status.Expires, k.status.Source, k.status.Refusal = next.Expires(), source, nil
 	k.since = time.Now()
 	close(k.changed)
 	k.changed = make(chan struct{})

@@ -30,6 +30,9 @@ func TestKeeperIsEmptyUntilTheFirstRelease(t *testing.T) {
 	if s := k.Status(); s.Number != 1 || s.Seq != 1 || s.Source != "publisher" || s.Refusal != nil || s.Digest != k.Current().Digest {
 		t.Errorf("status %+v", s)
 	}
+	if want := madeAt().Add(RecordLife); !k.Status().Expires.Equal(want) {
+		t.Errorf("the records expire at %v, want %v", k.Status().Expires, want)
+	}
 	if _, err := NewKeeper(nil, nil); err == nil {
 		t.Error("a keeper without a loader")
 	}

@@ -65,6 +65,9 @@ type tablePart struct {
 // in the order in which a load reads them.
 func (s *Snapshot) Blobs() []Digest { return s.parts.blobs }
 
+// Expires is when clients stop believing the records unless they are renewed.
+func (s *Snapshot) Expires() time.Time { return s.Issued.Add(RecordLife) }
+
 // Mark is the snapshot's place in its stream; that of nil is the zero Mark.
 func (s *Snapshot) Mark() signed.Mark {
 	if s == nil {
