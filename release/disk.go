@@ -40,6 +40,10 @@ const (
 // is read, and counted. A rotten blob spoils every generation that names it: the
 // process then waits for a source, which brings it back.
 //
+// The first copy of five million ids is 4,096 chunks. It takes 2 to 8 s beside
+// serving, most of them to make the files, not to sync them. One file for all
+// takes 0.1 s, but would have to be rewritten as chunks fall out of use.
+//
 // The methods may be called by several goroutines and, for Write, by several
 // processes: a lock on the folder keeps one from deleting another's blobs.
 type Disk struct {
