@@ -38,7 +38,7 @@ func coldStart(ctx context.Context, dir, binary string) ([]row, error) {
 		switch run {
 		case 0: // the only one that prints a token
 			start = time.Now()
-			err = importIDs(ctx, addrs[1], c)
+			err = importIDs(ctx, addrs[1], c, manyIDs)
 			imported = append(imported, time.Since(start).Seconds())
 		case 3:
 			ready = append(ready, took.Seconds())
@@ -57,9 +57,9 @@ func coldStart(ctx context.Context, dir, binary string) ([]row, error) {
 	}, idle...), nil
 }
 
-func importIDs(ctx context.Context, admin string, c *contender) error {
+func importIDs(ctx context.Context, admin string, c *contender, count int) error {
 	var ids bytes.Buffer
-	for i := range manyIDs {
+	for i := range count {
 		fmt.Fprintf(&ids, "d-%012d\n", i)
 	}
 	token, err := c.token(ctx)

@@ -19,8 +19,9 @@ type load struct {
 	addr      string
 	conns     int
 	requests  int
-	rate      int  // requests a second
-	keepAlive bool // false: a connection per request
+	rate      int             // requests a second
+	keepAlive bool            // false: a connection per request
+	took      []time.Duration // if set: of request n, from when it was due to the end of its answer
 }
 
 // run sends the window and fails on the first answer that is not a 200. Each
@@ -67,6 +68,9 @@ func (l load) worker(ctx context.Context, start time.Time, first int) error {
 		}
 		if err := exchange(conn, answers, n, l.keepAlive); err != nil {
 			return fmt.Errorf("request %d to %s: %w", n, l.addr, err)
+		}
+		if l.took != nil {
+			l.took[n] = time.Since(l.due(start, n))
 		}
 		if !l.keepAlive {
 			closeConn()

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"runtime/metrics"
 	"strings"
 	"time"
 
@@ -46,12 +47,69 @@ func realPrefixes(ctx context.Context) ([]row, error) {
 		lookUps = append(lookUps, lookUpTime(prefixes))
 		runtime.KeepAlive(prefixes)
 	}
-	return []row{
+	large, err := largeTable()
+	if err != nil {
+		return nil, err
+	}
+	return append([]row{
 		{Name: "prefixes in the table", Value: float64(count), Unit: "prefixes", Raw: []float64{float64(count)}},
 		{Name: "memory of the table", Value: median(sizes), Unit: "B a prefix", Raw: sizes},
 		{Name: "parse and index", Value: median(loadTimes), Unit: "s", Raw: loadTimes},
 		{Name: "look-up of a random address", Value: median(lookUps), Unit: "ns", Raw: lookUps},
+	}, large...), nil
+}
+
+// largePrefixes is more than the whole Internet announces, half of it IPv6.
+const largePrefixes = 1_400_000
+
+// largeTable is the memory of a table of 1,400,000 generated prefixes, and the
+// peak while a second one is parsed beside it, as at a release that replaces it.
+func largeTable() ([]row, error) {
+	var text bytes.Buffer
+	for i := range largePrefixes / 2 {
+		fmt.Fprintf(&text, "%d.%d.%d.0/24,r%d\n", 1+i>>16, i>>8&255, i&255, i%40)
+		fmt.Fprintf(&text, "2001:%x:%x::/48,r%d\n", i>>8, i&255, i%40)
+	}
+	before := heap()
+	old, err := policy.ParsePrefixes(bytes.NewReader(text.Bytes()))
+	if err != nil {
+		return nil, fmt.Errorf("parse large table: %w", err)
+	}
+	one := float64(heap() - before)
+	peak := watchHeap()
+	next, err := policy.ParsePrefixes(bytes.NewReader(text.Bytes()))
+	top := float64(peak() - before)
+	if err != nil {
+		return nil, fmt.Errorf("parse large table: %w", err)
+	}
+	runtime.KeepAlive(old)
+	runtime.KeepAlive(next)
+	return []row{
+		{Name: "memory of 1,400,000 generated prefixes", Value: one / (1 << 20), Unit: "MiB", Raw: []float64{one}},
+		row{Name: "peak while such a table replaces another", Value: top / one, Unit: "× one", Raw: []float64{top}}.atMost(2.2),
 	}, nil
+}
+
+// watchHeap samples live objects, swept or not, until the returned function gives the most.
+func watchHeap() (peak func() uint64) {
+	const live = "/memory/classes/heap/objects:bytes"
+	stop, most := make(chan struct{}), make(chan uint64)
+	go func() {
+		sample, top := []metrics.Sample{{Name: live}}, uint64(0)
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for {
+			metrics.Read(sample)
+			top = max(top, sample[0].Value.Uint64())
+			select {
+			case <-tick.C:
+			case <-stop:
+				most <- top
+				return
+			}
+		}
+	}()
+	return func() uint64 { close(stop); return <-most }
 }
 
 // heap is what is in use after a collection.

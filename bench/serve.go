@@ -38,8 +38,12 @@ func wholeProcesses(ctx context.Context) ([]row, error) {
 	if err != nil {
 		return nil, fmt.Errorf("swap under load: %w", err)
 	}
+	edited, err := edits(ctx, dir, binary)
+	if err != nil {
+		return nil, fmt.Errorf("edit a list under load: %w", err)
+	}
 	cold, err := coldStart(ctx, dir, binary)
-	return slices.Concat(rows, flipped, cold), err
+	return slices.Concat(rows, flipped, edited, cold), err
 }
 
 // compare runs all contenders at once and gives each a window in turn.
