@@ -66,7 +66,7 @@ func (h *Handler) preflight(c echo.Context) error {
 
 // allowedHeaders are those that a page may send; X-Origin-Region never counts from one.
 const allowedHeaders = "Content-Type, X-App, X-App-Version, X-Carrier, X-Channel, X-Device-Id, " +
-	"X-Locale, X-Platform, X-Record-Keys, X-Session-Token, X-User-Id"
+	"X-Fallback-Reason, X-Locale, X-Platform, X-Record-Keys, X-Session-Token, X-User-Id"
 
 // Header values that are the same in every answer. Nothing changes them.
 var (

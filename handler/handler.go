@@ -51,11 +51,12 @@ type Options struct {
 	Releases releases             // required
 	Registry *prometheus.Registry // required; served by the ops listener
 
-	Log            *slog.Logger   // default: discard. At debug level one line a request
-	TrustedProxies []netip.Prefix // peers whose forwarded headers, user ids and origin hints count
-	CORSOrigins    []string       // scheme://host[:port], or *; default: no page may read answers
-	RecordKeys     func() []byte  // JWKS of the record keys; nil: no such page
-	Checks         []Check        // more lines of the ops listener's /readyz
+	Log            *slog.Logger          // default: discard. At debug level one line a request
+	TrustedProxies []netip.Prefix        // peers whose forwarded headers, user ids and origin hints count
+	CORSOrigins    []string              // scheme://host[:port], or *; default: no page may read answers
+	RecordKeys     func() []byte         // JWKS of the record keys; nil: no such page
+	Status         func() release.Status // what the keeper counts, for metrics; nil: not shown
+	Checks         []Check               // more lines of the ops listener's /readyz
 	Now            func() time.Time
 
 	Decisions io.WriteCloser                                  // decision log, see RotatedFile; nil: none. Closed by Run
@@ -106,6 +107,11 @@ func New(opt Options) (*Handler, error) {
 	}
 	if h.metrics, err = newMetrics(opt.Registry, opt.Releases, h.now); err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	if opt.Status != nil {
+		if err := opt.Registry.Register(newStatusCollector(opt.Status)); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
 	}
 	if opt.Decisions != nil {
 		r, err := newRenderer(opt.Replica, opt.Databases, opt.HashID)

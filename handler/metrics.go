@@ -8,7 +8,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/policy"
 	"dispatch.example/dispatch/release"
 	"dispatch.example/dispatch/whitelist"
@@ -52,13 +51,13 @@ type metrics struct {
 	decisions *prometheus.CounterVec
 	policies  *prometheus.CounterVec
 	absent    *prometheus.CounterVec
-	refusals  *prometheus.CounterVec
 	requests  *prometheus.CounterVec
 	bad       [numBad]prometheus.Counter
 	answered  prometheus.Counter // requests with code 200
 	seconds   prometheus.Histogram
 	dropped   prometheus.Counter
 	panics    prometheus.Counter
+	fallbacks map[string]prometheus.Counter // by reason, as clients report them
 
 	bound atomic.Pointer[binding] // the counters of the last snapshot that answered
 }
@@ -68,7 +67,6 @@ func newMetrics(reg prometheus.Registerer, current releases, now func() time.Tim
 		decisions: counters("dispatch_decisions_total", "Answers of /route by app, region (empty: the app's fallback) and reason.", "app", "region", "reason"),
 		policies:  counters("dispatch_policy_decisions_total", "Answers that a policy decided.", "app", "policy"),
 		absent:    counters("dispatch_ids_absent_total", "Requests whose id counted as absent, and why.", "app", "id", "why"),
-		refusals:  counters("dispatch_release_refusals_total", "Releases that this replica refused, by the code of the refusal.", "reason"),
 		requests:  counters("dispatch_requests_total", "Requests by HTTP status, without health, metrics and profile pages.", "code"),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "dispatch_route_seconds",
@@ -86,6 +84,8 @@ func newMetrics(reg prometheus.Registerer, current releases, now func() time.Tim
 	for kind, name := range badNames {
 		m.bad[kind] = bad.WithLabelValues(name)
 	}
+	var fallbacks *prometheus.CounterVec
+	fallbacks, m.fallbacks = newFallbacks()
 	number := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "dispatch_release_number",
 		Help: "The release that answers; 0 before the first."}, func() float64 {
 		if s := current.Current(); s != nil {
@@ -100,8 +100,8 @@ func newMetrics(reg prometheus.Registerer, current releases, now func() time.Tim
 		}
 		return math.NaN()
 	})
-	for _, c := range []prometheus.Collector{m.decisions, m.policies, m.absent, m.refusals, m.requests,
-		m.seconds, m.dropped, m.panics, bad, number, age} {
+	for _, c := range []prometheus.Collector{m.decisions, m.policies, m.absent, m.requests,
+		m.seconds, m.dropped, m.panics, bad, fallbacks, number, age} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
 		}
@@ -190,8 +190,3 @@ func (m *metrics) unusable(bad badInputs) {
 
 // ended counts one request that is not a 200 of /route.
 func (m *metrics) ended(status int) { m.requests.WithLabelValues(strconv.Itoa(status)).Inc() }
-
-// ReleaseRefused counts a release that this replica would not take.
-func (h *Handler) ReleaseRefused(err error) {
-	h.metrics.refusals.WithLabelValues(fault.CodeOf(err)).Inc()
-}

@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
-	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/release"
 )
 
@@ -49,8 +48,12 @@ func TestSeriesAreBounded(t *testing.T) {
 
 func TestMetricsFollowConventions(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, func(o *Options) { o.Decisions = new(buffer) })
-	f.handler.ReleaseRefused(fault.New(fault.Invalid, "missing_key", "a key is missing"))
+	f := newFixture(t, func(o *Options) {
+		o.Decisions = new(buffer)
+		o.Status = func() release.Status {
+			return release.Status{Refused: map[string]uint64{"missing_key": 1}, DiskErrs: 2, DiskBad: 3}
+		}
+	})
 	f.get("/route")
 	families, err := f.registry.Gather()
 	if err != nil {
@@ -66,6 +69,8 @@ func TestMetricsFollowConventions(t *testing.T) {
 		}
 	}
 	f.wantMetric(t, `dispatch_release_refusals_total{reason="missing_key"} 1`)
+	f.wantMetric(t, "dispatch_release_copy_errors_total 2")
+	f.wantMetric(t, "dispatch_release_copies_damaged_total 3")
 }
 
 func TestCountersFollowTheRelease(t *testing.T) {

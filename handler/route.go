@@ -83,6 +83,7 @@ func (h *Handler) answer(c echo.Context, s *scratch, snap *release.Snapshot, sta
 		h.decisions.add(s.line)
 	}
 	count.decided(d.out)
+	h.metrics.fellBack(r.Header)
 	h.metrics.unusable(s.in.bad)
 	h.metrics.answered.Inc()
 	h.metrics.seconds.Observe(h.now().Sub(start).Seconds())
