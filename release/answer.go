@@ -71,17 +71,13 @@ func checkAnswers(b *recordBook, apps []App) error {
 	for i := range apps {
 		largest, where := 0, ""
 		for _, r := range b.recordsOf(&apps[i]) {
-			under := b.Apps[r.App].Endpoints[r.Region+"/"+r.Endpoint]
-			if r.Region == "" {
-				under = b.Apps[r.App].Fallback
-			}
-			a, err := render(r, b.Keys, under)
+			a, err := render(r, b.Keys, b.Apps[r.App].under(r))
 			if err != nil {
 				return err
 			}
 			for _, body := range a.Bodies {
 				if size := len(body) + answerTail; size > largest {
-					largest, where = size, r.Region+"/"+r.Endpoint
+					largest, where = size, endpointKey(r.Region, r.Endpoint)
 				}
 			}
 		}

@@ -2,7 +2,6 @@ package release
 
 import (
 	"fmt"
-	"slices"
 
 	"dispatch.example/dispatch/domain"
 	"dispatch.example/dispatch/internal/fault"
@@ -76,9 +75,9 @@ func guardRemoved(m *Manifest, cur *Snapshot) error {
 	}
 	for i := range cur.Manifest.Document.Apps {
 		old := &cur.Manifest.Document.Apps[i]
-		n := slices.IndexFunc(m.Document.Apps, func(a App) bool { return a.Key == old.Key })
+		app := m.Document.app(old.Key)
 		for j := range old.Regions {
-			if key := old.Regions[j].Key; n < 0 || regionOf(&m.Document.Apps[n], key) == nil {
+			if key := old.Regions[j].Key; app.region(key) == nil {
 				return fault.New(fault.Denied, "region_removed", "region %s of app %s is gone", key, old.Key).
 					WithHint("turn it off instead, or have the removal approved")
 			}

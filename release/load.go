@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"dispatch.example/dispatch/domain"
@@ -193,9 +192,4 @@ func refuseMark(err error) error {
 		code, hint = "fork", "two publishers signed one number: find the second one before anything else"
 	}
 	return fault.New(fault.Conflict, code, "the release cannot follow the one in use").WithHint(hint).Because(err)
-}
-
-// unchanged says whether two releases name the same keys.
-func (k KeyIDs) unchanged(other KeyIDs) bool {
-	return slices.Equal(k.Session, other.Session) && slices.Equal(k.List, other.List)
 }

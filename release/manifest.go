@@ -49,6 +49,11 @@ type KeyIDs struct {
 	List    []string `json:"list"`
 }
 
+// unchanged says whether two releases name the same keys.
+func (k KeyIDs) unchanged(other KeyIDs) bool {
+	return slices.Equal(k.Session, other.Session) && slices.Equal(k.List, other.List)
+}
+
 // Approved are marks for moves that an edge refuses without one. Each mark names
 // the release where it was approved, so an edge that skipped releases can tell
 // whether a mark is about what it has not seen.

@@ -54,6 +54,14 @@ type appRecords struct {
 	Endpoints map[string][]string `json:"endpoints"` // by REGION/ENDPOINT; standby ones included, closed ones not
 }
 
+// under are the signed copies of a record, none if it is not there.
+func (a appRecords) under(r Record) []string {
+	if r.Region == "" {
+		return a.Fallback
+	}
+	return a.Endpoints[endpointKey(r.Region, r.Endpoint)]
+}
+
 // signRecords makes the records of a manifest under every record key.
 func signRecords(m *Manifest, digest Digest, keys signed.Keys, at recordTime) (RecordSet, error) {
 	book := recordBook{Deployment: m.Deployment, Stream: m.Stream, Release: m.Number, Seq: at.seq, Manifest: digest,
@@ -68,7 +76,7 @@ func signRecords(m *Manifest, digest Digest, keys signed.Keys, at recordTime) (R
 			if r.Region == "" {
 				records.Fallback = under
 			} else {
-				records.Endpoints[r.Region+"/"+r.Endpoint] = under
+				records.Endpoints[endpointKey(r.Region, r.Endpoint)] = under
 			}
 		}
 		book.Apps[app.Key] = records
@@ -147,7 +155,7 @@ func alternates(app *App, region *domain.Region, host string) []string {
 	}
 	if region != nil {
 		for _, key := range region.Failover {
-			add(regionOf(app, key))
+			add(app.region(key))
 		}
 		add(region)
 	}
@@ -155,14 +163,6 @@ func alternates(app *App, region *domain.Region, host string) []string {
 		add(&app.Regions[i])
 	}
 	return hosts
-}
-
-func regionOf(app *App, key string) *domain.Region {
-	i := slices.IndexFunc(app.Regions, func(r domain.Region) bool { return r.Key == key })
-	if i < 0 {
-		return nil
-	}
-	return &app.Regions[i]
 }
 
 // Renew signs the records of a release anew: same number, next seq, valid again
@@ -227,10 +227,7 @@ func (b *recordBook) take(app *App, trust *signed.Trust) ([]Record, [][]string, 
 	}
 	under := make([][]string, len(want))
 	for i, r := range want {
-		under[i] = have.Endpoints[r.Region+"/"+r.Endpoint]
-		if r.Region == "" {
-			under[i] = have.Fallback
-		}
+		under[i] = have.under(r)
 		if err := b.verify(r, under[i], trust); err != nil {
 			return nil, nil, err
 		}

@@ -56,7 +56,7 @@ func TestAlternates(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			app := &App{Key: "x", Fallback: "fall", Regions: c.regions}
-			got := alternates(app, regionOf(app, c.of), c.host)
+			got := alternates(app, app.region(c.of), c.host)
 			if fmt.Sprint(got) != c.want || got == nil {
 				t.Errorf("got %v, want %s", got, c.want)
 			}
