@@ -12,15 +12,16 @@
 package admin
 
 import (
+	"fmt"
 	"log/slog"
 	"net/http"
+	"runtime/debug"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humaecho"
 	"github.com/labstack/echo/v4"
 
 	"dispatch.example/dispatch/admin/actions"
-	"dispatch.example/dispatch/internal/fault"
 )
 
 // Options are optional.
@@ -50,12 +51,14 @@ func New(do *actions.Actions, opt Options) *API {
 	config.SchemasPath = ""  // the OpenAPI document has them
 	config.CreateHooks = nil // no $schema member in answers
 	config.Transformers = []huma.Transformer{asProblem}
+	config.RejectUnknownQueryParameters = true // dryrun=true must not publish
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"token": {Type: "http", Scheme: "bearer", Description: "a token from POST /api/v1/tokens"},
 	}
 	api := humaecho.New(a.echo, config)
 	api.UseMiddleware(a.admit(api))
 	a.routes(api)
+	describeErrors(api.OpenAPI())
 	return a
 }
 
@@ -67,7 +70,10 @@ func (a *API) recovered(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) (err error) {
 		defer func() {
 			if r := recover(); r != nil {
-				err = fault.New(fault.Internal, "internal", "panic in %s: %v", c.Path(), r)
+				if r == http.ErrAbortHandler {
+					panic(r)
+				}
+				err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
 			}
 		}()
 		return next(c)

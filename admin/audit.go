@@ -2,8 +2,11 @@ package admin
 
 import (
 	"context"
+	"encoding/hex"
 
+	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/ledger"
+	"dispatch.example/dispatch/release"
 )
 
 type auditInput struct {
@@ -32,6 +35,11 @@ func (a *API) audit(ctx context.Context, in *auditInput) (*auditOutput, error) {
 	return out, nil
 }
 
+type verifyAuditInput struct {
+	Rows uint64 `query:"rows" doc:"with head: what an earlier verification answered; a row up to there that was changed or cut is named"`
+	Head string `query:"head" doc:"with rows"`
+}
+
 type verifyAuditOutput struct {
 	Body struct {
 		Rows uint64 `json:"rows" doc:"how many rows the chain has; all are whole, or the answer is 409 audit_broken"`
@@ -39,8 +47,16 @@ type verifyAuditOutput struct {
 	}
 }
 
-func (a *API) verifyAudit(ctx context.Context, _ *struct{}) (*verifyAuditOutput, error) {
-	head, err := a.do.VerifyAudit(ctx)
+func (a *API) verifyAudit(ctx context.Context, in *verifyAuditInput) (*verifyAuditOutput, error) {
+	var known []ledger.AuditHead
+	if in.Rows > 0 || in.Head != "" {
+		raw, err := hex.DecodeString(in.Head)
+		if err != nil || len(raw) != len(release.Digest{}) || in.Rows == 0 {
+			return nil, fault.New(fault.Invalid, "bad_head", "rows and head must be what an earlier verification answered")
+		}
+		known = append(known, ledger.AuditHead{Seq: in.Rows, Hash: release.Digest(raw)})
+	}
+	head, err := a.do.VerifyAudit(ctx, known...)
 	if err != nil {
 		return nil, err
 	}

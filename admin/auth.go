@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -20,30 +21,32 @@ func actorOf(ctx context.Context) actions.Actor {
 	return actor
 }
 
+// identifyTime is how long the database may take to find a token. It is asked
+// first, so this is also how soon a caller hears that it hangs.
+const identifyTime = 3 * time.Second
+
 // admit lets an operation through when the bearer token is known and its role is
 // one that the route table names. Deny is the default: an operation without
 // roles admits nobody.
 func (a *API) admit(api huma.API) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
+		op := ctx.Operation()
 		actor, err := a.identify(ctx)
-		if err == nil && !slices.Contains(rolesOf(ctx.Operation()), actor.Role) {
-			err = fault.New(fault.Denied, "role", "%s may not %s", actor.Role, ctx.Operation().OperationID).
-				WithHint("ask someone with one of these roles: " + rolesText(ctx.Operation()))
+		if err == nil && !slices.Contains(rolesOf(op), actor.Role) {
+			err = fault.New(fault.Denied, "role", "%s may not %s", actor.Role, op.OperationID).
+				WithHint("ask someone with one of these roles: " + rolesText(op))
 		}
-		if err != nil {
-			p := &problem{fault.BodyOf(err)}
-			if fault.KindOf(err) == fault.Internal {
-				a.log.ErrorContext(ctx.Context(), "admin request failed", "operation", ctx.Operation().OperationID, "err", err)
-			}
-			ctx.SetHeader("Content-Type", p.ContentType(""))
-			if fault.KindOf(err) == fault.Unauthenticated {
-				ctx.SetHeader("WWW-Authenticate", `Bearer realm="dispatch"`)
-			}
-			ctx.SetStatus(p.Status)
-			_ = api.Marshal(ctx.BodyWriter(), "application/json", p) // the caller has gone
+		if err == nil {
+			next(huma.WithValue(ctx, actorKey{}, actor))
 			return
 		}
-		next(huma.WithValue(ctx, actorKey{}, actor))
+		p := a.refuse(ctx.Context(), op.OperationID, err)
+		for name, values := range p.GetHeaders() {
+			ctx.SetHeader(name, values[0])
+		}
+		ctx.SetHeader("Content-Type", problemType)
+		ctx.SetStatus(p.Status)
+		_ = api.Marshal(ctx.BodyWriter(), "application/json", p) // the caller has gone
 	}
 }
 
@@ -54,5 +57,7 @@ func (a *API) identify(ctx huma.Context) (actions.Actor, error) {
 		return actions.Actor{}, fault.New(fault.Unauthenticated, "no_token", "this needs a token").
 			WithHint("send Authorization: Bearer dsp_…; the first one was printed when dispatch first started")
 	}
-	return a.do.Authenticate(ctx.Context(), token)
+	limited, cancel := context.WithTimeout(ctx.Context(), identifyTime)
+	defer cancel()
+	return a.do.Authenticate(limited, token)
 }

@@ -8,7 +8,7 @@ import (
 
 // Reasoned is what a change with a JSON body says about itself.
 type Reasoned struct {
-	Reason string `json:"reason" minLength:"3" maxLength:"500" doc:"why; people read it in the audit trail"`
+	Reason string `json:"reason" minLength:"3" maxLength:"500" pattern:"\\S" patternDescription:"more than white space" example:"sh-main burns" doc:"why; people read it in the audit trail"`
 }
 
 // Keyed is the header that makes a change safe to repeat.

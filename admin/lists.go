@@ -24,8 +24,9 @@ type importInput struct {
 	Streamed
 	List   string `path:"list" doc:"key of a list that the current document names"`
 	Format string `query:"format" enum:"lines,csv" doc:"how the ids are written; found out when absent"`
-	Column string `query:"column" doc:"of a CSV: the column with the ids" default:"id"`
+	Column string `query:"column" maxLength:"200" doc:"of a CSV: the column with the ids; id when absent"`
 	MaxBad int    `query:"max_bad" minimum:"0" doc:"bad lines that are left out instead of refusing the import"`
+	Empty  bool   `query:"allow_empty" doc:"let an import without ids empty the list"`
 	DryRun bool   `query:"dry_run" doc:"report only"`
 }
 
@@ -35,14 +36,8 @@ type importOutput struct {
 }
 
 func (a *API) importList(ctx context.Context, in *importInput) (*importOutput, error) {
-	format := whitelist.Format(in.Format)
-	column := in.Column
-	if format != whitelist.CSV && column == "id" {
-		column = "" // the default, and not a wish for CSV
-	}
-	out, err := a.do.ImportList(ctx, in.by(ctx), actions.Import{
-		List: in.List, Body: in.body, Format: format, Column: column, MaxBad: in.MaxBad, DryRun: in.DryRun,
-	})
+	out, err := a.do.ImportList(ctx, in.by(ctx), actions.Import{List: in.List, Body: in.body, Format: whitelist.Format(in.Format),
+		Column: in.Column, MaxBad: in.MaxBad, AllowEmpty: in.Empty, DryRun: in.DryRun})
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +85,7 @@ type containsOutput struct {
 func (a *API) contains(ctx context.Context, in *containsInput) (*containsOutput, error) {
 	out := &containsOutput{}
 	var err error
-	out.Body.Contains, out.Body.Absent, err = a.do.Contains(in.List, in.ID)
+	out.Body.Contains, out.Body.Absent, err = a.do.Contains(ctx, actorOf(ctx), in.List, in.ID)
 	return out, err
 }
 

@@ -27,7 +27,7 @@ func (s *Streamed) Resolve(ctx huma.Context) []error {
 // ReasonQuery is what every change says about itself. A change whose body is a
 // document or a list says it in the query.
 type ReasonQuery struct {
-	Reason string `query:"reason" required:"true" minLength:"3" maxLength:"500" doc:"why; people read it in the audit trail"`
+	Reason string `query:"reason" required:"true" minLength:"3" maxLength:"500" pattern:"\\S" patternDescription:"more than white space" example:"raise gray" doc:"why; people read it in the audit trail"`
 	Key    string `header:"Idempotency-Key" maxLength:"128" doc:"the same key and request within a day give the same answer and change nothing again"`
 }
 
@@ -56,12 +56,13 @@ func etag(n uint64) string {
 type publishInput struct {
 	ReasonQuery
 	Streamed
-	IfMatch       string `header:"If-Match" doc:"number of the release that the document was made from; 0 for the first"`
-	File          string `query:"file" doc:"name of the document, for messages"`
+	IfMatch       string `header:"If-Match" example:"412" doc:"number of the release that the document was made from; 0 for the first"`
+	File          string `query:"file" maxLength:"200" example:"bank.yaml" doc:"name of the document, for messages"`
 	DryRun        bool   `query:"dry_run" doc:"answer the difference, the problems and who would move; change nothing"`
 	ReleaseHolds  bool   `query:"release_holds" doc:"let the document undo operational state, such as last night's swap"`
 	BigMove       bool   `query:"approve_big_move" doc:"let more than a tenth of an app's users move"`
 	RegionRemoved bool   `query:"approve_region_removed" doc:"let a region go"`
+	AllowEmpty    bool   `query:"allow_empty" doc:"let an app lose all its policies, or a list all its ids"`
 }
 
 func (a *API) publish(ctx context.Context, in *publishInput) (*outcome, error) {
@@ -75,7 +76,7 @@ func (a *API) publish(ctx context.Context, in *publishInput) (*outcome, error) {
 	}
 	out, err := a.do.Publish(ctx, in.by(ctx), actions.Publication{
 		File: in.File, Document: document, Base: base, DryRun: in.DryRun, ReleaseHolds: in.ReleaseHolds,
-		BigMove: in.BigMove, RegionRemoved: in.RegionRemoved,
+		BigMove: in.BigMove, RegionRemoved: in.RegionRemoved, AllowEmpty: in.AllowEmpty,
 	})
 	if err != nil {
 		return nil, err

@@ -31,6 +31,7 @@ func (a *API) tokens(ctx context.Context, _ *struct{}) (*tokensOutput, error) {
 }
 
 type createTokenInput struct {
+	Keyed
 	Body struct {
 		Reasoned
 		Name string `json:"name" minLength:"1" maxLength:"64" doc:"the person or pipeline that holds it; stands in the audit trail"`
@@ -48,7 +49,7 @@ type createTokenOutput struct {
 
 func (a *API) createToken(ctx context.Context, in *createTokenInput) (*createTokenOutput, error) {
 	life := time.Duration(in.Body.Days) * 24 * time.Hour
-	token, secret, err := a.do.CreateToken(ctx, Keyed{}.by(ctx, in.Body.Reasoned), actions.NewToken{
+	token, secret, err := a.do.CreateToken(ctx, in.by(ctx, in.Body.Reasoned), actions.NewToken{
 		Name: in.Body.Name, Role: in.Body.Role, Life: life,
 	})
 	if err != nil {

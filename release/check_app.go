@@ -70,7 +70,7 @@ func (k *checker) app(path string, app *App) {
 		}
 	}
 	if len(app.Regions) > 0 && !usable(app.Regions) { // of none at all, policy speaks
-		k.addHint(path+".regions", "make a region with a serving endpoint active", "app %s has no usable region", quote(app.Key))
+		k.addHint(path+".regions", "make a region with a serving endpoint active", "rule last_region: app %s has no usable region", quote(app.Key))
 	}
 	for key := range app.Salts {
 		known := slices.ContainsFunc(app.salts(), func(s salt) bool { return s.path == "salts."+key })
@@ -144,8 +144,8 @@ func (k *checker) rules(path string, app *App, lists *whitelist.Index) {
 		}
 	}
 	if usable(app.Regions) && !usable(served.Regions) {
-		k.addHint(path+".regions", "end one of those changes first, or publish with --release-holds",
-			"with the changes made by hand, app %s has no usable region", quote(app.Key))
+		k.addHint(path+".regions", "end one of those changes first, or publish with release_holds=true",
+			"rule last_region: with the changes made by hand, app %s has no usable region", quote(app.Key))
 	}
 }
 

@@ -81,7 +81,7 @@ func (d *decoder) err() error {
 func (d *decoder) read(data []byte) (*node, bool) {
 	if len(data) > MaxDocument {
 		d.kind = fault.TooLarge
-		d.add(0, "", "import long lists with: dispatchctl list import", "%d bytes are more than a document may have, %d", len(data), MaxDocument)
+		d.add(0, "", "import long lists with POST /api/v1/lists/LIST/import", "%d bytes are more than a document may have, %d", len(data), MaxDocument)
 		return nil, false
 	}
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))

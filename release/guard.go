@@ -21,7 +21,7 @@ func (l *Loader) Guard(next, cur *Snapshot) error {
 		}
 		if at := m.Approved.Hosts[host]; at == 0 || at > m.Number {
 			return fault.New(fault.Denied, "host_not_approved", "%s: %s was never approved", path, host).
-				WithHint("propose it and have another person approve it: dispatchctl hosts")
+				WithHint("propose it with POST /api/v1/hosts; another person approves it with POST /api/v1/approvals/" + host)
 		}
 	}
 	if err := guardNames(&m.Document); err != nil {
@@ -79,7 +79,7 @@ func guardRemoved(m *Manifest, cur *Snapshot) error {
 		for j := range old.Regions {
 			if key := old.Regions[j].Key; app.region(key) == nil {
 				return fault.New(fault.Denied, "region_removed", "region %s of app %s is gone", key, old.Key).
-					WithHint("turn it off instead, or have the removal approved")
+					WithHint("turn it off instead, or publish with approve_region_removed=true")
 			}
 		}
 	}
@@ -126,7 +126,7 @@ func guardMoves(next, cur *Snapshot) error {
 		if limit := int(steps)*unmarkedMove + moveError; moved > limit {
 			return fault.New(fault.Denied, "big_move", "app %s: %s of its traffic would move to another region, without approval at most %s may",
 				app, percent(moved), percent(int(steps)*unmarkedMove)).
-				WithHint("move less at a time, or have the move approved")
+				WithHint("move less at a time, or publish with approve_big_move=true")
 		}
 	}
 	return nil

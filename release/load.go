@@ -187,7 +187,7 @@ func refuseMark(err error) error {
 	code, hint := "bad_number", "find out who signed this number"
 	switch {
 	case errors.Is(err, signed.ErrStale):
-		code, hint = codeStale, "a newer release is in use; to bring old content back, publish it anew: dispatchctl relive"
+		code, hint = codeStale, "a newer release is in use; to bring old content back, publish it anew: POST /api/v1/releases/N/relive"
 	case errors.Is(err, signed.ErrFork):
 		code, hint = "fork", "two publishers signed one number: find the second one before anything else"
 	}

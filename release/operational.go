@@ -201,7 +201,7 @@ func Held(held []fault.Problem) error {
 		return nil
 	}
 	err := fault.New(fault.Conflict, "held", "the document contradicts what was changed by hand").
-		WithHint("write the values in use into the document, or publish with --release-holds to end them")
+		WithHint("write the values in use into the document, or publish with release_holds=true to end them")
 	err.Problems = held
 	return err
 }

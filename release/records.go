@@ -265,7 +265,7 @@ func badRecords(format string, args ...any) *fault.Error {
 func refuseSignature(err error) *fault.Error {
 	if errors.Is(err, signed.ErrUnknownKey) {
 		return fault.New(fault.Invalid, "unknown_key", "the release is signed by a key that this process does not trust").
-			WithHint("bring the new public keys here: dispatch keys export, --trust-keys").Because(err)
+			WithHint("bring the key files of whoever signed it: --publisher-key-file, --record-key-file").Because(err)
 	}
 	return fault.New(fault.Invalid, "bad_signature", "the signature does not hold").Because(err)
 }

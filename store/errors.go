@@ -75,7 +75,8 @@ func translate(err error) error {
 		return err
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fault.New(fault.Unavailable, "store_timeout", "the database did not answer in time").Because(err)
+		return fault.New(fault.Unavailable, "store_timeout", "the database did not answer in time").Because(err).
+			WithHint("look at the database and its network, then try again; answers to apps go on")
 	}
 	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
 		return translateMySQL(e, err)
@@ -97,7 +98,7 @@ func translateMySQL(e *mysql.MySQLError, err error) error {
 	case myTooLong:
 		return fault.New(fault.Invalid, "too_long", "a value is too long").Because(err)
 	case myDeadlock, myLockWait:
-		return fault.New(fault.Unavailable, "store_busy", "the database is busy with another change").Because(err)
+		return fault.New(fault.Unavailable, "store_busy", "the database is busy with another change").Because(err).WithHint("try again")
 	case myDiskFull, myTableFull:
 		return full(err)
 	case myTooManyConns:
@@ -111,7 +112,7 @@ func translateSQLite(e *sqlite.Error, err error) error {
 	case liteConstraint:
 		return refused(e.Error(), strings.Contains(e.Error(), "UNIQUE"), err)
 	case liteBusy, liteLocked:
-		return fault.New(fault.Unavailable, "store_busy", "the database is busy with another change").Because(err)
+		return fault.New(fault.Unavailable, "store_busy", "the database is busy with another change").Because(err).WithHint("try again")
 	case liteFull:
 		return full(err)
 	case liteReadOnly, liteIOErr, liteCantOpen, liteCorrupt, liteNotADB:
@@ -138,7 +139,8 @@ func full(err error) error {
 }
 
 func unavailable(err error) error {
-	return fault.New(fault.Unavailable, "store_unavailable", "the database cannot be used now").Because(err)
+	return fault.New(fault.Unavailable, "store_unavailable", "the database cannot be used now").Because(err).
+		WithHint("bring it back, then try again; nothing else has to be restarted and answers to apps go on")
 }
 
 // retryable says whether the database undid the transaction to let another pass.

@@ -37,7 +37,8 @@ func (s *Store) ProposeHost(ctx context.Context, host string, c ledger.Change) e
 	return s.change(ctx, &entry{Change: c}, func(tx *gorm.DB) error {
 		_, err := takeHost(tx, host)
 		if err == nil {
-			return fault.New(fault.Conflict, "duplicate", "host %s is proposed already", host)
+			return fault.New(fault.Conflict, "duplicate", "host %s is proposed already", host).
+				WithHint("GET /api/v1/hosts says by whom and whether it is approved")
 		}
 		if fault.KindOf(err) != fault.NotFound {
 			return err
@@ -60,7 +61,8 @@ func (s *Store) ApproveHost(ctx context.Context, host string, c ledger.Change) e
 		}
 		same := strings.EqualFold(row.Proposer, c.By)
 		if same && !s.fourEyesOff {
-			return fault.New(fault.Denied, "self_approval", "%s proposed host %s; another person must approve it", c.By, host)
+			return fault.New(fault.Denied, "self_approval", "%s proposed host %s; another person must approve it", c.By, host).
+				WithHint("they call POST /api/v1/approvals/" + host + " with their own token")
 		}
 		return tx.Model(&hostRow{}).Where("host = ?", host).
 			Updates(map[string]any{"approver": c.By, "approved": micros(s.now()), "four_eyes_off": same}).Error
@@ -110,7 +112,7 @@ func takeHost(tx *gorm.DB, host string) (hostRow, error) {
 	}
 	if len(rows) == 0 {
 		return hostRow{}, fault.New(fault.NotFound, "unknown_host", "host %s was never proposed", host).
-			WithHint("propose it first")
+			WithHint("propose it first: POST /api/v1/hosts")
 	}
 	return rows[0], nil
 }

@@ -53,10 +53,12 @@ type Write struct {
 	Actor  Actor
 	Reason string // required: the audit trail is read by people
 	Key    string // idempotency key; empty: none
+
+	once *ledger.Once // the answer to remember under Key; nil without one
 }
 
 func (w Write) change(action, target string) ledger.Change {
-	return ledger.Change{By: w.Actor.Name, Reason: w.Reason, Action: action, Target: target}
+	return ledger.Change{By: w.Actor.Name, Reason: w.Reason, Action: action, Target: target, Once: w.once}
 }
 
 // releases are what the actions need of the ledger to read and append releases.
@@ -105,7 +107,10 @@ type Ledger interface {
 	tokens
 }
 
-// Options say where the actions work. All but Geo and Replica are required.
+// publisher is the source that a Keeper names for what this process released.
+const publisher = "publisher"
+
+// Options say where the actions work. All but Geo are required.
 type Options struct {
 	Ledger     Ledger
 	Keeper     *release.Keeper // what this process serves
@@ -114,7 +119,6 @@ type Options struct {
 	Suffixes   domain.Suffixes
 	Deployment string
 	Geo        *policy.Geo
-	Replica    policy.Replica
 }
 
 // Actions does what operators ask for.
@@ -125,8 +129,12 @@ type Actions struct {
 
 // New checks the options.
 func New(opt Options) (*Actions, error) {
-	if opt.Ledger == nil || opt.Keeper == nil || opt.Loader == nil || opt.Keys == nil || opt.Deployment == "" {
-		return nil, errors.New("actions: ledger, keeper, loader, keys and deployment are all needed")
+	if opt.Ledger == nil || opt.Keeper == nil || opt.Loader == nil || opt.Deployment == "" || opt.Suffixes.String() == "" {
+		return nil, errors.New("actions: ledger, keeper, loader, deployment and suffixes are all needed")
+	}
+	if opt.Keys == nil || len(opt.Keys.Publisher.All()) == 0 || len(opt.Keys.Record.All()) == 0 ||
+		len(opt.Keys.Session.All()) == 0 || len(opt.Keys.List.All()) == 0 {
+		return nil, errors.New("actions: publisher, record, session and list keys are all needed")
 	}
 	a := &Actions{Options: opt, turn: make(chan struct{}, 1)}
 	a.turn <- struct{}{}
@@ -144,25 +152,40 @@ func (a *Actions) alone(ctx context.Context, f func() error) error {
 	}
 }
 
-// latest is the newest release of the ledger and its manifest; zero values when there is none.
+// latest is the newest release of the ledger and its manifest; zero values when
+// there is none. A ledger that lacks what is being served is a conflict.
 func (a *Actions) latest(ctx context.Context) (release.Signed, *release.Manifest, error) {
 	s, err := a.Ledger.Latest(ctx, release.StreamEdge)
-	if fault.KindOf(err) == fault.NotFound {
-		return release.Signed{}, nil, nil
-	}
-	if err != nil {
+	if err != nil && fault.KindOf(err) != fault.NotFound {
 		return release.Signed{}, nil, fmt.Errorf("read the newest release: %w", err)
+	}
+	if err := notBehind(a.Keeper.Current(), s); err != nil {
+		return release.Signed{}, nil, err
+	}
+	if s.Number == 0 {
+		return release.Signed{}, nil, nil
 	}
 	m, err := release.DecodeManifest(s.Manifest)
 	if err != nil {
 		return release.Signed{}, nil, fmt.Errorf("read release %d: %w", s.Number, err)
 	}
-	if cur := a.Keeper.Current(); cur != nil && cur.Number > s.Number {
-		return release.Signed{}, nil, fault.New(fault.Conflict, "store_behind",
-			"the database ends at release %d and %d is being served", s.Number, cur.Number).
-			WithHint("the database was probably restored from a backup: restore a newer one before changing anything")
-	}
 	return s, m, nil
+}
+
+// notBehind refuses a ledger that ends before the release in use, or has another
+// one under its number.
+func notBehind(cur *release.Snapshot, newest release.Signed) error {
+	switch {
+	case cur == nil || cur.Number < newest.Number:
+		return nil
+	case cur.Number > newest.Number:
+		return fault.New(fault.Conflict, "store_behind", "the database ends at release %d and %d is being served", newest.Number, cur.Number).
+			WithHint("the database was probably restored from a backup: restore a newer one before changing anything")
+	case cur.Digest != release.DigestOf(newest.Manifest):
+		return fault.New(fault.Conflict, "fork", "the database has another release %d than the one that is being served", cur.Number).
+			WithHint("two publishers used one number: find the second one before changing anything")
+	}
+	return nil
 }
 
 // manifestOf is a release by number.

@@ -2,13 +2,11 @@ package actions
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
-	"time"
 
 	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/ledger"
@@ -19,23 +17,31 @@ import (
 // Outcome is what a change did.
 type Outcome struct {
 	Release      uint64           `json:"release" doc:"the release that carries the change; 0 for a dry run"`
-	Acknowledged *Acknowledgement `json:"acknowledged,omitempty" doc:"which replicas serve it"`
+	Acknowledged *Acknowledgement `json:"acknowledged,omitempty" doc:"how many replicas serve it already"`
 	Preview      *Preview         `json:"preview,omitempty" doc:"of a dry run"`
 	Warnings     []fault.Problem  `json:"warnings,omitempty" doc:"what was done and is seldom meant"`
 }
 
-// Acknowledgement says how many replicas serve a release, and how long that took.
+// Acknowledgement says how many replicas serve a release. Here that is this
+// process, which serves it before the caller hears of it.
 type Acknowledgement struct {
-	Replicas int   `json:"replicas"`
-	Of       int   `json:"of"`
-	AfterMS  int64 `json:"after_ms"`
+	Replicas int `json:"replicas"`
+	Of       int `json:"of"`
 }
 
 // Preview is what a change would do.
 type Preview struct {
 	Changes []release.Difference `json:"changes"`
 	// Moved is how many of 10,000 synthetic requests would get another region, by app.
-	Moved map[string]int `json:"moved" doc:"of 10,000 synthetic requests, by app; labelled so because no real traffic is in it"`
+	Moved   map[string]int `json:"moved" doc:"of 10,000 synthetic requests, by app; labelled so because no real traffic is in it"`
+	Refused *Refusal       `json:"refused,omitempty" doc:"why the change would be refused as it was asked for"`
+}
+
+// Refusal is a guard's reason not to release something.
+type Refusal struct {
+	Code   string `json:"code" example:"big_move"`
+	Detail string `json:"detail"`
+	Hint   string `json:"hint,omitempty"`
 }
 
 // draft is a change on its way to a release.
@@ -46,11 +52,12 @@ type draft struct {
 	from           *release.Manifest // of parent; nil for the first release
 	change         release.Change
 	blobs          []whitelist.Blob // that the release needs and the ledger may not have
-	once           *ledger.Once
 	warnings       []fault.Problem
+	answer         func(Outcome) any // what the caller will hear; nil: the outcome
 }
 
 // preview compiles the draft as an edge would and compares it with its parent.
+// What only a second person may allow is in the answer, not an error.
 func (a *Actions) preview(ctx context.Context, d draft) (Outcome, error) {
 	next, err := a.next(ctx, d)
 	if err != nil {
@@ -64,6 +71,10 @@ func (a *Actions) preview(ctx context.Context, d draft) (Outcome, error) {
 			return Outcome{}, err
 		}
 	}
+	// Signing finds answers that are too large; what it signed goes no further.
+	if _, err := release.Sign(next, a.Keys, now()); err != nil {
+		return Outcome{}, err
+	}
 	snapshot, err := a.Loader.Draft(ctx, next, a.blobs(d), cur)
 	if err != nil {
 		return Outcome{}, err
@@ -76,7 +87,11 @@ func (a *Actions) preview(ctx context.Context, d draft) (Outcome, error) {
 	if cur != nil {
 		p.Moved = release.Moved(cur, snapshot)
 	}
-	return Outcome{Preview: p, Warnings: d.warnings}, a.Loader.Guard(snapshot, cur)
+	err = a.Loader.Guard(snapshot, cur)
+	if e, ok := errors.AsType[*fault.Error](err); ok && e.Kind == fault.Denied {
+		p.Refused, err = &Refusal{Code: e.Code, Detail: e.Detail, Hint: e.Hint}, nil
+	}
+	return Outcome{Preview: p, Warnings: d.warnings}, err
 }
 
 // serving is the snapshot of the draft's parent: the one in use, or a compilation
@@ -105,16 +120,17 @@ func (a *Actions) commit(ctx context.Context, w Write, d draft) (Outcome, error)
 	if _, err := a.Loader.Load(ctx, s, a.blobs(d), a.Keeper.Current()); err != nil {
 		return Outcome{}, err
 	}
-	out := Outcome{Release: next.Number, Warnings: d.warnings}
+	out := Outcome{Release: next.Number, Warnings: d.warnings, Acknowledged: &Acknowledgement{Replicas: 1, Of: 1}}
 	entry := w.change(d.action, d.target)
 	if entry.Details, err = json.Marshal(d.details); err != nil {
 		return Outcome{}, fmt.Errorf("write audit details of %s: %w", d.action, err)
 	}
-	if d.once != nil {
-		if d.once.Response, err = json.Marshal(out); err != nil {
-			return Outcome{}, fmt.Errorf("remember answer of %s: %w", d.action, err)
-		}
-		entry.Once = d.once
+	answer := any(out)
+	if d.answer != nil {
+		answer = d.answer(out)
+	}
+	if err := w.remember(answer); err != nil {
+		return Outcome{}, err
 	}
 	err = a.Ledger.Append(ctx, ledger.Write{Base: d.parent.Number, Signed: s, Hosts: slices.Sorted(maps.Keys(next.Approved.Hosts)),
 		Blobs: slices.Values(d.blobs), Change: entry})
@@ -122,11 +138,9 @@ func (a *Actions) commit(ctx context.Context, w Write, d draft) (Outcome, error)
 		return Outcome{}, err
 	}
 	// It is written: from here on the caller going away must not leave us behind.
-	start := time.Now()
-	if err := a.Keeper.Accept(context.WithoutCancel(ctx), s, a.blobs(d), "publisher"); err != nil {
+	if err := a.Keeper.Accept(context.WithoutCancel(ctx), s, a.blobs(d), publisher); err != nil {
 		return Outcome{}, fmt.Errorf("release %d is written and cannot be served here: %w", next.Number, err)
 	}
-	out.Acknowledged = &Acknowledgement{Replicas: 1, Of: 1, AfterMS: time.Since(start).Milliseconds()}
 	return out, nil
 }
 
@@ -167,34 +181,4 @@ func (a *Actions) blobs(d draft) release.Blobs {
 		fresh[b.Digest] = b.Bytes
 	}
 	return layered{fresh, a.Ledger}
-}
-
-// replay looks for an earlier answer under the caller's idempotency key. input
-// is everything that makes the request what it is. Without an earlier answer,
-// once is what the change must write down; nil without a key.
-func (a *Actions) replay(ctx context.Context, w Write, action string, input any) (earlier *Outcome, once *ledger.Once, err error) {
-	if w.Key == "" {
-		return nil, nil, nil
-	}
-	text, err := json.Marshal([]any{action, w.Reason, input})
-	if err != nil {
-		return nil, nil, fmt.Errorf("fingerprint %s: %w", action, err)
-	}
-	request := release.Digest(sha256.Sum256(text))
-	was, found, err := a.Ledger.Once(ctx, w.Actor.Name, w.Key)
-	if err != nil {
-		return nil, nil, fmt.Errorf("look up idempotency key: %w", err)
-	}
-	if !found {
-		return nil, &ledger.Once{Key: w.Key, Request: request, Status: http.StatusOK}, nil
-	}
-	if was.Request != request {
-		return nil, nil, fault.New(fault.Conflict, "idempotency_key_used", "this idempotency key came with another request").
-			WithHint("use a new key for a new request")
-	}
-	earlier = new(Outcome)
-	if err := json.Unmarshal(was.Response, earlier); err != nil {
-		return nil, nil, fmt.Errorf("read earlier answer: %w", err)
-	}
-	return earlier, nil, nil
 }

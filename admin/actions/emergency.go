@@ -2,6 +2,7 @@ package actions
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -41,14 +42,26 @@ type Target struct {
 
 // Emergency does the action on whatever release is newest, provided that every
 // target is still as its author saw it. All targets change, or none.
-func (a *Actions) Emergency(ctx context.Context, w Write, e Emergency) (out Outcome, err error) {
+func (a *Actions) Emergency(ctx context.Context, w Write, e Emergency) (Outcome, error) {
 	if err := e.check(); err != nil {
 		return Outcome{}, err
 	}
-	earlier, once, err := a.replay(ctx, w, e.Action, e)
-	if err != nil || earlier != nil {
-		return valueOf(earlier), err
-	}
+	return remembered(ctx, a, w, asked{e.Action, e}, func(w Write) (Outcome, error) {
+		return a.onNewest(ctx, w, func(_ context.Context, from *release.Manifest) (draft, error) {
+			ops, err := e.on(from)
+			if err != nil {
+				return draft{}, err
+			}
+			return draft{action: e.Action, target: e.target(), details: e.Targets, change: release.Change{Operational: &ops,
+				// Moving a burning city's users is what this is for.
+				Approve: release.Approval{BigMove: e.Action == SetRegionState}}}, nil
+		})
+	})
+}
+
+// onNewest commits what draw makes of the newest release, and tries again when
+// another control node is faster.
+func (a *Actions) onNewest(ctx context.Context, w Write, draw func(context.Context, *release.Manifest) (draft, error)) (out Outcome, err error) {
 	for range emergencyTries {
 		err = a.alone(ctx, func() error {
 			parent, from, err := a.latest(ctx)
@@ -58,21 +71,20 @@ func (a *Actions) Emergency(ctx context.Context, w Write, e Emergency) (out Outc
 			if from == nil {
 				return noRelease()
 			}
-			ops, err := e.on(from)
+			d, err := draw(ctx, from)
 			if err != nil {
 				return err
 			}
-			out, err = a.commit(ctx, w, draft{action: e.Action, target: e.target(), details: e.Targets, parent: parent, from: from, once: once,
-				change: release.Change{Operational: &ops, Cause: release.Cause{Action: e.Action, By: w.Actor.Name, Reason: w.Reason},
-					// Moving a burning city's users is what this is for.
-					Approve: release.Approval{BigMove: e.Action == SetRegionState}}})
+			d.parent, d.from = parent, from
+			d.change.Cause = release.Cause{Action: d.action, By: w.Actor.Name, Reason: w.Reason}
+			out, err = a.commit(ctx, w, d)
 			return err
 		})
 		if fault.CodeOf(err) != "stale_base" {
-			return out, err
+			break
 		}
 	}
-	return Outcome{}, err
+	return out, err
 }
 
 func (e Emergency) check() error {
@@ -98,21 +110,38 @@ func (e Emergency) check() error {
 	return p.Err("bad_emergency", "the emergency is incomplete; nothing was changed")
 }
 
-// on is the operational state after the action.
+// on is the operational state after the action. The error is the first refusal;
+// its problems are those of all targets.
 func (e Emergency) on(m *release.Manifest) (release.Operational, error) {
 	ops := m.Operational
+	var refused *fault.Error
 	for i, t := range e.Targets {
-		var err error
-		if e.Action == SwapEndpoints {
-			ops, err = release.Swap{App: t.App, Region: t.Region, From: t.From, To: t.To, Expect: t.Expect}.On(&m.Document, ops)
-		} else {
-			ops, err = release.SetRegion{App: t.App, Region: t.Region, Expect: domain.RegionState(t.Expect), State: t.State}.On(&m.Document, ops)
+		next, err := t.on(e.Action, &m.Document, ops)
+		if err == nil {
+			ops = next
+			continue
 		}
-		if err != nil {
-			return release.Operational{}, fmt.Errorf("target %d: %w", i+1, err)
+		why, ok := errors.AsType[*fault.Error](err)
+		if !ok {
+			return ops, fmt.Errorf("target %d: %w", i, err)
 		}
+		if refused == nil {
+			refused = why
+		}
+		refused.Problems = append(refused.Problems, fault.Problem{Path: fmt.Sprintf("targets[%d]", i),
+			Detail: fmt.Sprintf("%s/%s: %s", t.App, t.Region, why.Detail), Hint: why.Hint})
+	}
+	if refused != nil {
+		return ops, refused
 	}
 	return ops, nil
+}
+
+func (t Target) on(action string, doc *release.Document, ops release.Operational) (release.Operational, error) {
+	if action == SwapEndpoints {
+		return release.Swap{App: t.App, Region: t.Region, From: t.From, To: t.To, Expect: t.Expect}.On(doc, ops)
+	}
+	return release.SetRegion{App: t.App, Region: t.Region, Expect: domain.RegionState(t.Expect), State: t.State}.On(doc, ops)
 }
 
 // target is what the audit trail shows: mobile/sh, corporate/sh.
@@ -131,40 +160,18 @@ func noRelease() error {
 	return fault.New(fault.Conflict, "no_release", "nothing was published yet").WithHint("POST /api/v1/releases with If-Match: 0")
 }
 
-// Relive makes the document of an earlier release live again, under a new
-// number. Operational state stays as it is now.
-func (a *Actions) Relive(ctx context.Context, w Write, n uint64) (out Outcome, err error) {
-	earlier, once, err := a.replay(ctx, w, "relive", n)
-	if err != nil || earlier != nil {
-		return valueOf(earlier), err
-	}
-	old, err := a.manifestOf(ctx, n)
-	if err != nil {
-		return Outcome{}, err
-	}
-	for range emergencyTries {
-		err = a.alone(ctx, func() error {
-			parent, from, err := a.latest(ctx)
-			if err != nil {
-				return err
-			}
-			if from == nil {
-				return noRelease()
-			}
-			d, err := a.revived(ctx, from, old)
-			if err != nil {
-				return err
-			}
-			d.parent, d.from, d.once = parent, from, once
-			d.change.Cause = release.Cause{Action: d.action, By: w.Actor.Name, Reason: w.Reason}
-			out, err = a.commit(ctx, w, d)
-			return err
-		})
-		if fault.CodeOf(err) != "stale_base" {
-			return out, err
+// Relive makes the document of an earlier release live again, with the ids that
+// its lists had, under a new number. Operational state stays as it is now.
+func (a *Actions) Relive(ctx context.Context, w Write, n uint64) (Outcome, error) {
+	return remembered(ctx, a, w, asked{"relive", n}, func(w Write) (Outcome, error) {
+		old, err := a.manifestOf(ctx, n)
+		if err != nil {
+			return Outcome{}, err
 		}
-	}
-	return Outcome{}, err
+		return a.onNewest(ctx, w, func(ctx context.Context, from *release.Manifest) (draft, error) {
+			return a.revived(ctx, from, old)
+		})
+	})
 }
 
 // revived is the draft that brings old back under from's operational state.

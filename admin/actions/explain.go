@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"dispatch.example/dispatch/internal/fault"
+	"dispatch.example/dispatch/ledger"
 	"dispatch.example/dispatch/policy"
 	"dispatch.example/dispatch/release"
 	"dispatch.example/dispatch/whitelist"
@@ -70,7 +71,8 @@ func (a *Actions) Explain(ctx context.Context, who Actor, q Question) (Explanati
 			absent = append(absent, "session: "+note)
 		}
 	}
-	if err := a.recordQuestion(ctx, who, app, &req); err != nil {
+	whom := map[whitelist.Of]string{whitelist.Device: req.Device, whitelist.User: req.User}
+	if err := a.recordLookUp(ctx, Write{Actor: who}.change("explain", app.App.Key), whom); err != nil {
 		return Explanation{}, err
 	}
 	decision, trace := app.Table.Explain(&req)
@@ -108,22 +110,20 @@ func (q Question) request(app *release.Served) (policy.Request, []string, error)
 	return req, absent, nil
 }
 
-// recordQuestion writes down who looked up whom.
-func (a *Actions) recordQuestion(ctx context.Context, who Actor, app *release.Served, req *policy.Request) error {
+// recordLookUp writes down who looked up whom; ids, in normal form, only as keyed hashes.
+func (a *Actions) recordLookUp(ctx context.Context, c ledger.Change, whom map[whitelist.Of]string) error {
 	key, err := a.listKey()
 	if err != nil {
 		return err
 	}
-	details := map[string]string{}
-	if req.Device != "" {
-		details["device"] = key.Hash(whitelist.Device, req.Device).String()
+	details := map[whitelist.Of]string{}
+	for of, id := range whom {
+		if id != "" {
+			details[of] = key.Hash(of, id).String()
+		}
 	}
-	if req.User != "" {
-		details["user"] = key.Hash(whitelist.User, req.User).String()
-	}
-	c := Write{Actor: who}.change("explain", app.App.Key)
 	if c.Details, err = json.Marshal(details); err != nil {
-		return fmt.Errorf("write audit details of explain: %w", err)
+		return fmt.Errorf("write audit details of %s: %w", c.Action, err)
 	}
 	if err := a.Ledger.Record(ctx, c); err != nil {
 		return fmt.Errorf("record look-up: %w", err)

@@ -45,10 +45,10 @@ func (a *Actions) Audit(ctx context.Context, f ledger.AuditFilter) ([]ledger.Aud
 	return a.Ledger.Audit(ctx, f)
 }
 
-// VerifyAudit walks the whole chain. A broken one is the conflict audit_broken,
-// which names the first bad row.
-func (a *Actions) VerifyAudit(ctx context.Context) (ledger.AuditHead, error) {
-	check, err := a.Ledger.VerifyAudit(ctx)
+// VerifyAudit walks the whole chain, and compares it with heads that were kept
+// outside. A broken one is the conflict audit_broken, which names the first bad row.
+func (a *Actions) VerifyAudit(ctx context.Context, known ...ledger.AuditHead) (ledger.AuditHead, error) {
+	check, err := a.Ledger.VerifyAudit(ctx, known...)
 	if err != nil {
 		return ledger.AuditHead{}, fmt.Errorf("verify audit trail: %w", err)
 	}

@@ -23,10 +23,7 @@ func (a *Actions) ProposeHost(ctx context.Context, w Write, raw string) (ledger.
 		return ledger.Host{}, fault.New(fault.Invalid, "outside_suffixes", "%s lies outside the allowed suffixes", host).
 			WithHint("allowed are " + a.Suffixes.String() + "; only --allowed-suffixes at start changes that")
 	}
-	if err := a.Ledger.ProposeHost(ctx, host, w.change("propose_host", host)); err != nil {
-		return ledger.Host{}, err
-	}
-	return a.host(ctx, host)
+	return a.hostChange(ctx, w, asked{"host_propose", host}, a.Ledger.ProposeHost)
 }
 
 // ApproveHost approves a host that somebody else proposed.
@@ -35,7 +32,19 @@ func (a *Actions) ApproveHost(ctx context.Context, w Write, raw string) (ledger.
 	if err != nil {
 		return ledger.Host{}, err
 	}
-	if err := a.Ledger.ApproveHost(ctx, host, w.change("approve_host", host)); err != nil {
+	return a.hostChange(ctx, w, asked{"host_approve", host}, a.Ledger.ApproveHost)
+}
+
+// hostChange does what is asked to the host that is its input, and answers the host.
+func (a *Actions) hostChange(ctx context.Context, w Write, ask asked, do func(context.Context, string, ledger.Change) error) (ledger.Host, error) {
+	host, err := remembered(ctx, a, w, ask, func(w Write) (string, error) {
+		host, _ := ask.input.(string)
+		if err := w.remember(host); err != nil {
+			return "", err
+		}
+		return host, do(ctx, host, w.change(ask.action, host))
+	})
+	if err != nil {
 		return ledger.Host{}, err
 	}
 	return a.host(ctx, host)

@@ -2,7 +2,6 @@ package actions
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +9,6 @@ import (
 	"slices"
 
 	"dispatch.example/dispatch/internal/fault"
-	"dispatch.example/dispatch/ledger"
 	"dispatch.example/dispatch/release"
 	"dispatch.example/dispatch/whitelist"
 )
@@ -41,12 +39,13 @@ func (a *Actions) Lists() []ListInfo {
 
 // Import is the new content of a list.
 type Import struct {
-	List   string
-	Body   io.Reader `json:"-"`
-	Format whitelist.Format
-	Column string
-	MaxBad int
-	DryRun bool
+	List       string
+	Body       io.Reader `json:"-"`
+	Format     whitelist.Format
+	Column     string
+	MaxBad     int
+	AllowEmpty bool // an import without ids empties the list instead of being refused
+	DryRun     bool
 }
 
 // ImportOutcome is what an import read and did.
@@ -58,46 +57,49 @@ type ImportOutcome struct {
 // ImportList replaces the ids of a list by those of a stream. More bad lines than
 // MaxBad, or any other failure, changes nothing.
 func (a *Actions) ImportList(ctx context.Context, w Write, in Import) (out ImportOutcome, err error) {
-	// The stream is read outside the turn: it may take minutes, and an emergency must not wait for it.
+	// Reading and storing may take minutes. Both happen outside the turn: an
+	// emergency must not wait for them.
 	_, m, err := a.latest(ctx)
 	if err != nil {
 		return ImportOutcome{}, err
 	}
+	report, content, err := a.read(ctx, m, in)
+	if err != nil || in.DryRun {
+		return ImportOutcome{Report: report}, withReport(err, report)
+	}
+	ask := asked{"import", []any{in, release.DigestOf(content.Index().Bytes())}}
+	return remembered(ctx, a, w, ask, func(w Write) (ImportOutcome, error) {
+		blobs := slices.Collect(content.Blobs())
+		if err := a.Ledger.PutBlobs(ctx, slices.Values(blobs)); err != nil {
+			return ImportOutcome{}, fmt.Errorf("store ids of list %s: %w", in.List, err)
+		}
+		answer := func(o Outcome) any { return ImportOutcome{Outcome: o, Report: report} }
+		outcome, err := a.changeList(ctx, w, listChange{action: "import", list: in.List, seen: m.Lists[in.List], index: content.Index(), blobs: blobs,
+			details: map[string]any{"added": report.Added, "removed": report.Removed, "bad_lines": report.Bad}, answer: answer})
+		return ImportOutcome{Outcome: outcome, Report: report}, err
+	})
+}
+
+// read reads the new content of a list and compares it with what m has.
+func (a *Actions) read(ctx context.Context, m *release.Manifest, in Import) (whitelist.Report, *whitelist.Content, error) {
 	l, err := listOf(m, in.List)
 	if err != nil {
-		return ImportOutcome{}, err
+		return whitelist.Report{}, nil, err
 	}
 	old, err := a.stored(ctx, m, in.List)
 	if err != nil {
-		return ImportOutcome{}, err
+		return whitelist.Report{}, nil, err
 	}
 	ids, err := normalizer(&m.Document, in.List)
 	if err != nil {
-		return ImportOutcome{}, err
+		return whitelist.Report{}, nil, err
 	}
 	key, err := a.listKey()
 	if err != nil {
-		return ImportOutcome{}, err
+		return whitelist.Report{}, nil, err
 	}
-	report, content, err := whitelist.Import(in.Body, whitelist.ImportOptions{Key: key, Of: l.Of, IDs: ids, Format: in.Format,
-		Column: in.Column, MaxBad: in.MaxBad, Old: old})
-	if err != nil {
-		return ImportOutcome{Report: report}, withReport(err, report)
-	}
-	out.Report = report
-	if in.DryRun {
-		return out, nil
-	}
-	index := content.Index()
-	earlier, once, err := a.replay(ctx, w, "import", []any{in, sha256.Sum256(index.Bytes())})
-	if err != nil || earlier != nil {
-		out.Outcome = valueOf(earlier)
-		return out, err
-	}
-	details := map[string]any{"added": report.Added, "removed": report.Removed, "bad_lines": report.Bad}
-	out.Outcome, err = a.changeList(ctx, w, listChange{action: "import", list: in.List, seen: m.Lists[in.List],
-		index: index, blobs: appendContent(nil, content), details: details, once: once})
-	return out, err
+	return whitelist.Import(in.Body, whitelist.ImportOptions{Key: key, Of: l.Of, IDs: ids, Format: in.Format,
+		Column: in.Column, MaxBad: in.MaxBad, Old: old, AllowEmpty: in.AllowEmpty})
 }
 
 // withReport lets the caller of a refused import see what was read.
@@ -127,43 +129,41 @@ type PatchOutcome struct {
 
 // PatchList adds and removes ids; all others are untouched. An id that is no id
 // refuses the whole patch.
-func (a *Actions) PatchList(ctx context.Context, w Write, in ListPatch) (out PatchOutcome, err error) {
-	earlier, once, err := a.replay(ctx, w, "patch", in)
-	if err != nil || earlier != nil {
-		out.Outcome = valueOf(earlier)
-		return out, err
-	}
-	_, m, err := a.latest(ctx)
-	if err != nil {
-		return PatchOutcome{}, err
-	}
-	if _, err := listOf(m, in.List); err != nil {
-		return PatchOutcome{}, err
-	}
-	add, remove, err := normalForms(&m.Document, in)
-	if err != nil {
-		return PatchOutcome{}, err
-	}
-	old, err := a.stored(ctx, m, in.List)
-	if err != nil {
-		return PatchOutcome{}, err
-	}
-	patch, err := old.Patch(add, remove)
-	if err != nil {
-		return PatchOutcome{}, fmt.Errorf("patch list %s: %w", in.List, err)
-	}
-	out = PatchOutcome{Added: patch.Added, Removed: patch.Removed, Already: patch.Already, Unknown: patch.Unknown}
-	if in.DryRun {
-		return out, nil
-	}
-	if patch.Added+patch.Removed == 0 {
-		out.Release = m.Number
-		return out, nil
-	}
-	details := map[string]any{"added": patch.Added, "removed": patch.Removed}
-	out.Outcome, err = a.changeList(ctx, w, listChange{action: "patch", list: in.List, seen: m.Lists[in.List],
-		index: patch.Index, blobs: patch.Blobs, details: details, once: once})
-	return out, err
+func (a *Actions) PatchList(ctx context.Context, w Write, in ListPatch) (PatchOutcome, error) {
+	return remembered(ctx, a, w, asked{"patch", in}, func(w Write) (PatchOutcome, error) {
+		_, m, err := a.latest(ctx)
+		if err != nil {
+			return PatchOutcome{}, err
+		}
+		if _, err := listOf(m, in.List); err != nil {
+			return PatchOutcome{}, err
+		}
+		add, remove, err := normalForms(&m.Document, in)
+		if err != nil {
+			return PatchOutcome{}, err
+		}
+		old, err := a.stored(ctx, m, in.List)
+		if err != nil {
+			return PatchOutcome{}, err
+		}
+		patch, err := old.Patch(add, remove)
+		if err != nil {
+			return PatchOutcome{}, fmt.Errorf("patch list %s: %w", in.List, err)
+		}
+		answer := func(o Outcome) any {
+			return PatchOutcome{Outcome: o, Added: patch.Added, Removed: patch.Removed, Already: patch.Already, Unknown: patch.Unknown}
+		}
+		var outcome Outcome
+		switch {
+		case in.DryRun:
+		case patch.Added+patch.Removed == 0:
+			outcome.Release = m.Number
+		default:
+			outcome, err = a.changeList(ctx, w, listChange{action: "patch", list: in.List, seen: m.Lists[in.List], index: patch.Index,
+				blobs: patch.Blobs, details: map[string]any{"added": patch.Added, "removed": patch.Removed}, answer: answer})
+		}
+		return answer(outcome).(PatchOutcome), err
+	})
 }
 
 // normalForms are the ids of a patch as the list holds them. Problems never repeat an id.
@@ -200,7 +200,7 @@ type listChange struct {
 	index        *whitelist.IndexBlob
 	blobs        []whitelist.Blob
 	details      map[string]any
-	once         *ledger.Once
+	answer       func(Outcome) any
 }
 
 // changeList makes the release, unless somebody else changed the same list meanwhile.
@@ -225,7 +225,7 @@ func (a *Actions) changeList(ctx context.Context, w Write, c listChange) (out Ou
 		lists := maps.Clone(from.Lists)
 		lists[c.list] = digest
 		c.details["count"] = c.index.Count
-		out, err = a.commit(ctx, w, draft{action: c.action, target: c.list, details: c.details, parent: parent, from: from, once: c.once,
+		out, err = a.commit(ctx, w, draft{action: c.action, target: c.list, details: c.details, parent: parent, from: from, answer: c.answer,
 			blobs: append(c.blobs, whitelist.Blob{Digest: digest, Bytes: c.index.Bytes()}),
 			change: release.Change{Document: &doc, Lists: lists,
 				Cause: release.Cause{Action: c.action, By: w.Actor.Name, Reason: w.Reason}}})
@@ -235,8 +235,8 @@ func (a *Actions) changeList(ctx context.Context, w Write, c listChange) (out Ou
 }
 
 // Contains says whether the release in use has the id in the list; absent is why
-// the text counts as no id.
-func (a *Actions) Contains(list, raw string) (contains bool, absent string, err error) {
+// the text counts as no id. Who asked is written down as for Explain.
+func (a *Actions) Contains(ctx context.Context, who Actor, list, raw string) (contains bool, absent string, err error) {
 	cur := a.Keeper.Current()
 	if cur == nil {
 		return false, "", noRelease()
@@ -252,6 +252,9 @@ func (a *Actions) Contains(list, raw string) (contains bool, absent string, err 
 	id, why := ids.Normalize(raw)
 	if id == "" {
 		return false, why.String(), nil
+	}
+	if err := a.recordLookUp(ctx, Write{Actor: who}.change("contains", list), map[whitelist.Of]string{l.Of: id}); err != nil {
+		return false, "", err
 	}
 	n, _ := cur.Lists.Number(list)
 	return cur.Lists.Lookup(l.Of, id).Has(n), "", nil
@@ -276,32 +279,6 @@ func normalizer(doc *release.Document, list string) (*whitelist.Normalizer, erro
 			WithHint("give those apps one id_case, or each its own list")
 	}
 	return whitelist.NewNormalizer(doc.AbsentIDs, folds)
-}
-
-// contentOf reads the ids that stand in a document.
-func (a *Actions) contentOf(doc *release.Document, list string, of whitelist.Of, raw []string) (*whitelist.Content, error) {
-	ids, err := normalizer(doc, list)
-	if err != nil {
-		return nil, err
-	}
-	key, err := a.listKey()
-	if err != nil {
-		return nil, err
-	}
-	var p fault.Problems
-	forms := make([]string, 0, len(raw))
-	for i, text := range raw {
-		id, why := ids.Normalize(text)
-		if id == "" {
-			p.Addf(fmt.Sprintf("ids[%d]", i), "is no id: %s", why)
-			continue
-		}
-		forms = append(forms, id)
-	}
-	if err := p.Err("bad_ids", "some ids are none; nothing was changed"); err != nil {
-		return nil, err
-	}
-	return whitelist.Build(key, of, slices.Values(forms))
 }
 
 // listKey is the key that new lists are hashed under.
@@ -338,8 +315,4 @@ func (a *Actions) stored(ctx context.Context, m *release.Manifest, list string) 
 	}
 	return nil, fault.New(fault.Unavailable, "missing_key", "list %s is hashed under the key %s, which is not here", list, index.KeyID).
 		WithHint("bring the list key file that the other nodes use, --list-key-file")
-}
-
-func appendContent(blobs []whitelist.Blob, c *whitelist.Content) []whitelist.Blob {
-	return slices.AppendSeq(blobs, c.Blobs())
 }

@@ -54,6 +54,6 @@ func (a *Actions) renew(ctx context.Context) error {
 			return fmt.Errorf("keep renewed records: %w", err)
 		}
 		s.Records = set
-		return a.Keeper.Accept(ctx, s, a.Ledger, "publisher")
+		return a.Keeper.Accept(ctx, s, a.Ledger, publisher)
 	})
 }

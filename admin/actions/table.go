@@ -35,22 +35,29 @@ func (a *Actions) UploadTable(ctx context.Context, w Write, key string, body io.
 		return TableOutcome{}, fault.New(fault.Invalid, "bad_body", "the table did not arrive whole").Because(err)
 	}
 	if len(data) > MaxTable {
-		return TableOutcome{}, fault.New(fault.TooLarge, "table_too_large", "the table has more than %d bytes", MaxTable)
+		return TableOutcome{}, fault.New(fault.TooLarge, "table_too_large", "the table has more than %d bytes", MaxTable).
+			WithHint("join neighbouring prefixes of one label, or leave out what no rule asks for")
 	}
 	prefixes, err := policy.ParsePrefixes(bytes.NewReader(data))
 	if err != nil {
 		return TableOutcome{}, err
 	}
 	digest := release.DigestOf(data)
-	c := w.change("upload_table", key)
-	c.Details = fmt.Appendf(nil, `{"digest":%q,"prefixes":%d}`, digest, prefixes.Len())
-	if err := a.Ledger.PutBlobs(ctx, slices.Values([]whitelist.Blob{{Digest: digest, Bytes: data}})); err != nil {
-		return TableOutcome{}, fmt.Errorf("keep table %s: %w", key, err)
-	}
-	if err := a.Ledger.Record(ctx, c); err != nil {
-		return TableOutcome{}, fmt.Errorf("record upload of table %s: %w", key, err)
-	}
-	return TableOutcome{Digest: digest.String(), Prefixes: prefixes.Len(), Labels: prefixes.Labels()}, nil
+	out := TableOutcome{Digest: digest.String(), Prefixes: prefixes.Len(), Labels: prefixes.Labels()}
+	return remembered(ctx, a, w, asked{"upload_table", []any{key, digest}}, func(w Write) (TableOutcome, error) {
+		if err := a.Ledger.PutBlobs(ctx, slices.Values([]whitelist.Blob{{Digest: digest, Bytes: data}})); err != nil {
+			return TableOutcome{}, fmt.Errorf("keep table %s: %w", key, err)
+		}
+		if err := w.remember(out); err != nil {
+			return TableOutcome{}, err
+		}
+		c := w.change("upload_table", key)
+		c.Details = fmt.Appendf(nil, `{"digest":%q,"prefixes":%d}`, digest, prefixes.Len())
+		if err := a.Ledger.Record(ctx, c); err != nil {
+			return TableOutcome{}, fmt.Errorf("record upload of table %s: %w", key, err)
+		}
+		return out, nil
+	})
 }
 
 // table is an uploaded table.

@@ -35,17 +35,39 @@ func (a *Actions) CreateToken(ctx context.Context, w Write, n NewToken) (ledger.
 	if err := p.Err("bad_token_request", "the token cannot be made"); err != nil {
 		return ledger.Token{}, "", err
 	}
-	return a.Ledger.CreateToken(ctx, ledger.NewToken{Type: "api", Name: n.Name, Role: n.Role, Expires: now().Add(n.Life)},
-		w.change("token_create", n.Name))
+	made, err := remembered(ctx, a, w, asked{"token_create", n}, func(w Write) (m madeToken, err error) {
+		if err := w.remember(m); err != nil { // a secret is not kept
+			return m, err
+		}
+		m.Token, m.secret, err = a.Ledger.CreateToken(ctx, ledger.NewToken{Type: "api", Name: n.Name, Role: n.Role, Expires: now().Add(n.Life)},
+			w.change("token_create", n.Name))
+		return m, err
+	})
+	if err == nil && made.secret == "" {
+		err = fault.New(fault.Conflict, "token_made", "this request has made its token; the secret was in the first answer only").
+			WithHint("if that is lost: revoke the token, GET /api/v1/tokens lists it, and make another under a new idempotency key")
+	}
+	return made.Token, made.secret, err
+}
+
+type madeToken struct {
+	Token  ledger.Token
+	secret string
 }
 
 // RevokeToken ends a token at once.
 func (a *Actions) RevokeToken(ctx context.Context, w Write, id string) error {
 	n, err := strconv.ParseInt(id, 10, 64)
 	if err != nil {
-		return fault.New(fault.NotFound, "unknown_token", "no token %q", id)
+		return fault.New(fault.NotFound, "unknown_token", "no token %q", id).WithHint("GET /api/v1/tokens lists their ids")
 	}
-	return a.Ledger.RevokeToken(ctx, n, w.change("token_revoke", id))
+	_, err = remembered(ctx, a, w, asked{"token_revoke", n}, func(w Write) (struct{}, error) {
+		if err := w.remember(struct{}{}); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, a.Ledger.RevokeToken(ctx, n, w.change("token_revoke", id))
+	})
+	return err
 }
 
 // Authenticate finds who holds a token.

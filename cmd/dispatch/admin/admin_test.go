@@ -164,16 +164,31 @@ func empty(t *testing.T, kind string, wrap func(*store.Store) actions.Ledger) *c
 		must(t, err)
 		c.tokens[role] = secret
 	}
+	c.approveAll()
+	return c
+}
+
+// approveAll approves the hosts of bank.
+func (c *control) approveAll() {
+	c.t.Helper()
 	doc, err := release.Parse("bank.yaml", []byte(bank))
-	must(t, err)
+	must(c.t, err)
 	for host := range doc.Domains() {
 		c.approve(host)
 	}
-	return c
 }
 
 // start opens the store and serves the API over it.
 func (c *control) start(wrap func(*store.Store) actions.Ledger) {
+	c.t.Helper()
+	c.build(wrap)
+	server := httptest.NewServer(admin.New(c.do, admin.Options{Log: slog.New(slog.NewJSONHandler(c.log, nil))}))
+	c.t.Cleanup(server.Close)
+	c.url = server.URL + "/api/v1"
+}
+
+// build opens the store and makes the actions over it.
+func (c *control) build(wrap func(*store.Store) actions.Ledger) {
 	c.t.Helper()
 	keys, err := release.LoadKeys(release.KeyFilesIn(filepath.Join(c.dir, "keys")), true)
 	must(c.t, err)
@@ -195,9 +210,7 @@ func (c *control) start(wrap func(*store.Store) actions.Ledger) {
 	}
 	do, err := actions.New(actions.Options{Ledger: book, Keeper: keeper, Loader: loader, Keys: keys, Suffixes: suffixes, Deployment: deployment})
 	must(c.t, err)
-	server := httptest.NewServer(admin.New(do, admin.Options{Log: slog.New(slog.NewJSONHandler(c.log, nil))}))
-	c.t.Cleanup(server.Close)
-	c.url, c.store, c.keys, c.keeper, c.do = server.URL+"/api/v1", st, keys, keeper, do
+	c.store, c.keys, c.keeper, c.do = st, keys, keeper, do
 }
 
 // second is another control node on the same database, with the same keys and tokens.

@@ -1,0 +1,342 @@
+package admin_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"dispatch.example/dispatch/admin/actions"
+	"dispatch.example/dispatch/ledger"
+	"dispatch.example/dispatch/release"
+	"dispatch.example/dispatch/store"
+)
+
+// who may do what, from the manual's point of view: an operation that is not
+// here, or has other roles, fails TestEveryRouteAdmitsExactlyItsRoles.
+var who = map[string]string{
+	"GET /me":                    "viewer list-manager release-engineer on-call approver administrator",
+	"GET /apps":                  "viewer list-manager release-engineer on-call approver administrator",
+	"GET /apps/{app}":            "viewer list-manager release-engineer on-call approver administrator",
+	"GET /releases":              "viewer list-manager release-engineer on-call approver administrator",
+	"GET /releases/{n}":          "viewer list-manager release-engineer on-call approver administrator",
+	"GET /releases/{a}/diff/{b}": "viewer list-manager release-engineer on-call approver administrator",
+	"POST /releases":             "release-engineer administrator",
+	"POST /releases/{n}/relive":  "release-engineer on-call administrator",
+	"POST /emergency":            "release-engineer on-call administrator",
+	"GET /lists":                 "viewer list-manager release-engineer on-call approver administrator",
+	"POST /lists/{list}/import":  "list-manager release-engineer administrator",
+	"PATCH /lists/{list}":        "list-manager release-engineer administrator",
+	"GET /lists/{list}/contains": "list-manager release-engineer on-call administrator",
+	"POST /tables/{table}":       "release-engineer administrator",
+	"POST /explain":              "release-engineer on-call administrator",
+	"GET /hosts":                 "viewer list-manager release-engineer on-call approver administrator",
+	"POST /hosts":                "release-engineer administrator",
+	"POST /approvals/{id}":       "approver administrator",
+	"GET /audit":                 "viewer list-manager release-engineer on-call approver administrator",
+	"GET /audit/verify":          "viewer list-manager release-engineer on-call approver administrator",
+	"GET /tokens":                "administrator",
+	"POST /tokens":               "administrator",
+	"DELETE /tokens/{id}":        "administrator",
+}
+
+var roles = []string{actions.Viewer, actions.ListManager, actions.ReleaseEngineer, actions.OnCall, actions.Approver, actions.Administrator}
+
+// fillIn replaces {parameters} by something that exists nowhere.
+func fillIn(path string) string {
+	return strings.NewReplacer("{app}", "none", "{n}", "9", "{a}", "9", "{b}", "8", "{list}", "none", "{table}", "none", "{id}", "none").Replace(path)
+}
+
+type openAPI struct {
+	OpenAPI    string
+	Paths      map[string]map[string]operation
+	Components struct {
+		Schemas, Responses, SecuritySchemes map[string]json.RawMessage
+	}
+}
+
+type operation struct {
+	OperationID, Summary, Description string
+	Security                          []map[string][]string
+	RequestBody                       struct{ Content map[string]json.RawMessage }
+	Responses                         map[string]json.RawMessage
+}
+
+func (c *control) openAPI() (doc openAPI) {
+	c.t.Helper()
+	r := c.get("", "/openapi.json").ok()
+	r.into(&doc)
+	return doc
+}
+
+// SEC13: every route, every role, no token and a wrong one.
+func TestEveryRouteAdmitsExactlyItsRoles(t *testing.T) {
+	t.Parallel()
+	c := published(t, "sqlite")
+	var documented []string
+	for path, operations := range c.openAPI().Paths {
+		for method, op := range operations {
+			name := strings.ToUpper(method) + " " + strings.TrimPrefix(path, "/api/v1")
+			documented = append(documented, name)
+			if len(op.Security) != 1 || op.Summary == "" {
+				t.Errorf("%s is documented as %+v", name, op)
+			}
+			for _, role := range roles {
+				if strings.Contains(op.Description, role) != slices.Contains(strings.Fields(who[name]), role) {
+					t.Errorf("%s is documented with %q", name, op.Description)
+				}
+			}
+		}
+	}
+	slices.Sort(documented)
+	if want := slices.Sorted(maps.Keys(who)); !slices.Equal(documented, want) {
+		t.Fatalf("operations are %q, want %q", documented, want)
+	}
+	c.tokens["wrong"] = "dsp_api_000000000000000000000000000000000abcdef"
+	c.tokens["empty"], c.tokens["two"] = "", c.tokens[actions.Administrator]+" "+c.tokens[actions.Administrator]
+	for name, allowed := range who {
+		method, path, _ := strings.Cut(name, " ")
+		t.Run(strings.ReplaceAll(name, "/", "_"), func(t *testing.T) {
+			for _, role := range roles {
+				r := c.call(request{role: role, method: method, path: fillIn(path)})
+				switch ok := slices.Contains(strings.Fields(allowed), role); {
+				case ok && (r.status == http.StatusForbidden || r.status == http.StatusUnauthorized || r.status >= 500):
+					t.Errorf("%s: %d %s, want it admitted", role, r.status, r.body)
+				case !ok:
+					if p := r.refused(http.StatusForbidden, "role"); !strings.Contains(p.Hint, "administrator") {
+						t.Errorf("%s: the hint is %q", role, p.Hint)
+					}
+				}
+			}
+			for role, code := range map[string]string{"": "no_token", "empty": "no_token", "wrong": "bad_token", "two": "bad_token"} {
+				r := c.call(request{role: role, method: method, path: fillIn(path)})
+				r.refused(http.StatusUnauthorized, code)
+				if r.header.Get("WWW-Authenticate") != `Bearer realm="dispatch"` {
+					t.Errorf("token %q: WWW-Authenticate is %q", role, r.header.Get("WWW-Authenticate"))
+				}
+			}
+			c.call(request{method: method, path: fillIn(path), headers: []string{"Authorization", "Basic " + c.tokens[actions.Administrator]}}).
+				refused(http.StatusUnauthorized, "no_token")
+		})
+	}
+}
+
+// No spelling of a path and no header opens what the token may not do.
+func TestNoOtherSpellingOpensAnything(t *testing.T) {
+	t.Parallel()
+	c := published(t, "sqlite")
+	root := strings.TrimSuffix(c.url, "/api/v1")
+	c.untouched(func() {
+		for name := range who {
+			method, path, _ := strings.Cut(name, " ")
+			path = "/api/v1" + fillIn(path)
+			for _, variant := range []string{
+				"/" + path, path + "/", strings.Replace(path, "/v1/", "//v1/", 1), strings.Replace(path, "/v1/", "/v1%2f", 1),
+				strings.Replace(path, "/v1/", "/v1/./", 1), strings.Replace(path, "/v1/", "/v1/x/../", 1), strings.Replace(path, "/v1/", "/v1/%2e%2e/v1/", 1),
+				path + ";a", path + "%00", path + "%20", path + "?token=" + c.tokens[actions.Administrator], strings.ToUpper(path), path + "/openapi.json",
+			} {
+				for _, headers := range [][]string{
+					nil, {"X-Forwarded-User", "administrator"}, {"X-Original-URL", "/api/v1/openapi.json"}, {"User-Agent", "dispatch"},
+					{"Cookie", "token=" + c.tokens[actions.Administrator]},
+				} {
+					sent, err := http.NewRequestWithContext(t.Context(), method, root+variant, nil)
+					must(t, err)
+					for i := 0; i < len(headers); i += 2 {
+						sent.Header.Set(headers[i], headers[i+1])
+					}
+					resp, err := http.DefaultClient.Do(sent)
+					must(t, err)
+					body, _ := io.ReadAll(resp.Body)
+					_ = resp.Body.Close()
+					if s := resp.StatusCode; s != http.StatusUnauthorized && s != http.StatusNotFound && s != http.StatusMethodNotAllowed ||
+						resp.Header.Get("Content-Type") != "application/problem+json" {
+						t.Errorf("%s %s with %q: %d %s", method, variant, headers, s, body)
+					}
+				}
+			}
+		}
+		// A viewer does not become more by saying that the method is another one.
+		for _, header := range []string{"X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override"} {
+			r := c.call(request{role: actions.Viewer, method: http.MethodGet, path: "/releases", headers: []string{header, "POST", "If-Match", "1"}}).ok()
+			if !strings.Contains(string(r.body), `"releases":`) {
+				t.Errorf("%s: %s", header, r.body)
+			}
+			c.call(request{role: actions.Viewer, method: http.MethodPost, path: "/releases?_method=GET", headers: []string{header, "GET"}}).refused(http.StatusForbidden, "role")
+		}
+	})
+}
+
+func TestTheOpenAPIDocumentDescribesWhatIsServed(t *testing.T) {
+	t.Parallel()
+	c := published(t, "sqlite")
+	doc := c.openAPI()
+	if !strings.HasPrefix(doc.OpenAPI, "3.1") || doc.Components.Schemas["Problem"] == nil || doc.Components.Responses["problem"] == nil ||
+		doc.Components.SecuritySchemes["token"] == nil || doc.Components.Schemas["ErrorModel"] != nil {
+		t.Errorf("version %s, schemas %v", doc.OpenAPI, slices.Sorted(maps.Keys(doc.Components.Schemas)))
+	}
+	bodies := map[string][]string{
+		"/releases": {"application/json", "application/yaml"}, "/lists/{list}/import": {"text/csv", "text/plain"}, "/tables/{table}": {"text/csv"},
+	}
+	for path, operations := range doc.Paths {
+		for method, op := range operations {
+			if string(op.Responses["default"]) != `{"$ref":"#/components/responses/problem"}` || len(op.Responses) != 2 {
+				t.Errorf("%s %s answers %v", method, path, op.Responses)
+			}
+			if want := bodies[strings.TrimPrefix(path, "/api/v1")]; method == "post" && want != nil {
+				if got := slices.Sorted(maps.Keys(op.RequestBody.Content)); !slices.Equal(got, want) {
+					t.Errorf("%s takes %q, want %q", path, got, want)
+				}
+			}
+		}
+	}
+	text := string(c.get("", "/openapi.json").body)
+	for _, name := range namesIn(t, text) {
+		if strings.ToLower(name) != name || strings.Contains(name, "-") {
+			t.Errorf("the member %q is not in snake case", name)
+		}
+	}
+	if strings.Contains(text, "$schema") {
+		t.Error("answers would have a $schema member")
+	}
+}
+
+// namesIn are the names of all members of all schemas.
+func namesIn(t *testing.T, text string) (names []string) {
+	t.Helper()
+	var doc any
+	must(t, json.Unmarshal([]byte(text), &doc))
+	var walk func(any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			if properties, ok := v["properties"].(map[string]any); ok {
+				names = slices.AppendSeq(names, maps.Keys(properties))
+			}
+			for _, below := range v {
+				walk(below)
+			}
+		case []any:
+			for _, below := range v {
+				walk(below)
+			}
+		}
+	}
+	walk(doc)
+	return names
+}
+
+// Whoever refuses, and for whatever reason, the answer is a problem with a code.
+func TestEveryErrorIsAProblem(t *testing.T) {
+	t.Parallel()
+	c := published(t, "sqlite")
+	huge := `{"reason":"test","add":["` + strings.Repeat("x", 9<<20) + `"]}`
+	for name, test := range map[string]struct {
+		request
+		status int
+		code   string
+	}{
+		"an unknown path":    {request{role: actions.Viewer, method: "GET", path: "/nothing"}, 404, "unknown_path"},
+		"a wrong method":     {request{role: actions.Viewer, method: "PUT", path: "/apps"}, 405, "unknown_method"},
+		"a wrong type":       {request{role: actions.Viewer, method: "GET", path: "/releases?limit=many"}, 422, "bad_request"},
+		"out of bounds":      {request{role: actions.Viewer, method: "GET", path: "/releases?limit=0"}, 422, "bad_request"},
+		"an unknown query":   {request{role: actions.Viewer, method: "GET", path: "/releases?befor=7"}, 422, "bad_request"},
+		"no JSON":            {request{role: actions.OnCall, method: "POST", path: "/emergency", body: "{"}, 400, "bad_request"},
+		"another JSON":       {request{role: actions.OnCall, method: "POST", path: "/emergency", body: "[]"}, 422, "bad_request"},
+		"no body":            {request{role: actions.OnCall, method: "POST", path: "/emergency"}, 400, "bad_request"},
+		"an unknown member":  {request{role: actions.Administrator, method: "POST", path: "/tokens", body: `{"reason":"test","name":"a","role":"viewer","admin":true}`}, 422, "bad_request"},
+		"another type":       {request{role: actions.OnCall, method: "POST", path: "/emergency", body: "<a/>", headers: []string{"Content-Type", "text/xml"}}, 415, "bad_content_type"},
+		"too much":           {request{role: actions.ListManager, method: "PATCH", path: "/lists/staff", body: huge}, 413, "too_large"},
+		"a missing app":      {request{role: actions.Viewer, method: "GET", path: "/apps/none"}, 404, "unknown_app"},
+		"a missing release":  {request{role: actions.Viewer, method: "GET", path: "/releases/99"}, 404, "unknown_release"},
+		"a missing release2": {request{role: actions.Viewer, method: "GET", path: "/releases/1/diff/99"}, 404, "unknown_release"},
+		"a long key":         {request{role: actions.OnCall, method: "POST", path: "/emergency", body: swapOut, headers: []string{"Idempotency-Key", strings.Repeat("k", 200)}}, 422, "bad_request"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := c.call(test.request)
+			r.refused(test.status, test.code)
+			if r.header.Get("Cache-Control") != "no-store" || r.header.Get("X-Content-Type-Options") != "nosniff" {
+				t.Errorf("headers are %v", r.header)
+			}
+			if test.status == 405 && r.header.Get("Allow") == "" {
+				t.Error("405 without Allow")
+			}
+		})
+	}
+	if c.log.String() != "" {
+		t.Errorf("mistakes of callers are logged:\n%s", c.log)
+	}
+}
+
+// A refusal repeats no value: it may be an id.
+func TestRefusalsRepeatNoId(t *testing.T) {
+	t.Parallel()
+	c := published(t, "sqlite")
+	for _, r := range []*reply{
+		c.patch(`{"reason":"test","add":["secret-id"],"remove":[7,"secret-id"]}`),
+		c.patch(`{"reason":"test","add":"secret-id"}`),
+		c.patch(`{"reason":"test","add":["secret-id","null"]}`),
+		c.post(actions.OnCall, "/explain", `{"device_id":["secret-id"]}`),
+	} {
+		if r.status != http.StatusUnprocessableEntity || strings.Contains(string(r.body), "secret-id") {
+			t.Errorf("%d %s", r.status, r.body)
+		}
+	}
+}
+
+func TestAPanicIsOneLineInTheLogAndNothingElse(t *testing.T) {
+	t.Parallel()
+	c := empty(t, "sqlite", func(s *store.Store) actions.Ledger { return broken{s} })
+	c.get(actions.Viewer, "/hosts").refused(http.StatusInternalServerError, "internal")
+	r := c.get(actions.Viewer, "/releases")
+	p := r.refused(http.StatusInternalServerError, "internal")
+	if strings.Contains(string(r.body), "secret detail") || p.Detail != "internal error" {
+		t.Errorf("the caller sees %s", r.body)
+	}
+	log := c.log.String()
+	if strings.Count(log, "\n") != 2 || strings.Count(log, "secret detail") != 2 || !strings.Contains(log, "routes_test.go") {
+		t.Errorf("the log is not two lines with the stack of the panic:\n%s", log)
+	}
+	for _, secret := range c.tokens {
+		if strings.Contains(log, secret) {
+			t.Error("a token is in the log")
+		}
+	}
+	c.get(actions.Viewer, "/me").ok()
+}
+
+// broken is a store with a bug.
+type broken struct{ *store.Store }
+
+func (broken) Hosts(context.Context) ([]ledger.Host, error) { panic("secret detail") }
+
+func (broken) Releases(context.Context, string, uint64, int) ([]ledger.Summary, error) {
+	return nil, errors.New("secret detail")
+}
+
+func TestAReleaseIsAnsweredAsItWasSigned(t *testing.T) {
+	t.Parallel()
+	c := published(t, "sqlite")
+	var got struct {
+		Manifest  json.RawMessage
+		Signature string
+	}
+	c.get(actions.Viewer, "/releases/1").ok().into(&got)
+	want, err := c.store.Release(t.Context(), release.StreamEdge, 1)
+	if err != nil || string(got.Manifest) != string(want.Manifest) || got.Signature != want.Signature {
+		t.Errorf("the bytes differ from those that were signed (%v)", err)
+	}
+	var list struct {
+		Current  uint64
+		Releases []ledger.Summary
+	}
+	r := c.get(actions.Viewer, "/releases")
+	r.ok().into(&list)
+	if list.Current != 1 || len(list.Releases) != 1 || list.Releases[0].By != actions.ReleaseEngineer || r.header.Get("ETag") != `"1"` {
+		t.Errorf("releases: %s", r.body)
+	}
+}
