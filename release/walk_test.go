@@ -139,3 +139,40 @@ func TestSampleStandsForProbesThatStay(t *testing.T) {
 		}
 	}
 }
+
+// Small moves could escape a sample, so whatever moves anybody must be in the text.
+func TestRoutingIsAllThatChoosesRegions(t *testing.T) {
+	t.Parallel()
+	b := newBank(t)
+	routing := func(change func(*Document, *Operational, *Change)) string {
+		m := next(b.first, change)
+		return must(routingOf(m, &Apply(&m.Document, m.Operational)[0]))
+	}
+	before := routing(nil)
+	state := func(s AppState) func(*Document, *Operational, *Change) {
+		return func(_ *Document, o *Operational, _ *Change) { o.Apps = map[string]AppState{"mobile": s} }
+	}
+	share := 501
+	for name, c := range map[string]struct {
+		change func(*Document, *Operational, *Change)
+		same   bool
+	}{
+		"swap":             {func(_ *Document, o *Operational, _ *Change) { *o = swapped() }, true},
+		"list":             {func(_ *Document, _ *Operational, c *Change) { c.Lists = map[string]Digest{"staff-devices": {1}} }, true},
+		"another app":      {func(d *Document, _ *Operational, _ *Change) { d.Apps[1].Otherwise = d.Apps[0].Otherwise }, true},
+		"nothing serves":   {state(AppState{Endpoints: map[string]EndpointOps{"hf/hf-main": {State: domain.Standby}}}), false},
+		"state":            {state(AppState{Regions: map[string]RegionOps{"hf": {State: domain.Draining}}}), false},
+		"gray":             {state(AppState{Policies: map[string]PolicyOps{"gray-10-2": {Share: &share}}}), false},
+		"stored salt":      {state(AppState{Salts: map[string]string{"failover/hf": "new"}}), false},
+		"stated salt":      {func(d *Document, _ *Operational, _ *Change) { d.Apps[0].Salts = map[string]string{"failover/hf": "new"} }, false},
+		"capacity":         {func(d *Document, _ *Operational, _ *Change) { d.Apps[0].Regions[1].Capacity++ }, false},
+		"failover":         {func(d *Document, _ *Operational, _ *Change) { d.Apps[0].Regions[1].Failover = nil }, false},
+		"order of regions": {func(d *Document, _ *Operational, _ *Change) { slices.Reverse(d.Apps[0].Regions) }, false},
+		"condition":        {func(d *Document, _ *Operational, _ *Change) { d.Apps[0].Policies[1].When.AppVersion = ">=10.3, <11" }, false},
+		"table":            {func(_ *Document, _ *Operational, c *Change) { c.Tables = map[string]Digest{"cn-prefixes": {1}} }, false},
+	} {
+		if same := routing(c.change) == before; same != c.same {
+			t.Errorf("%s: the same routing: %v, want %v", name, same, c.same)
+		}
+	}
+}
