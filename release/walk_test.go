@@ -157,14 +157,16 @@ func TestRoutingIsAllThatChoosesRegions(t *testing.T) {
 		change func(*Document, *Operational, *Change)
 		same   bool
 	}{
-		"swap":             {func(_ *Document, o *Operational, _ *Change) { *o = swapped() }, true},
-		"list":             {func(_ *Document, _ *Operational, c *Change) { c.Lists = map[string]Digest{"staff-devices": {1}} }, true},
-		"another app":      {func(d *Document, _ *Operational, _ *Change) { d.Apps[1].Otherwise = d.Apps[0].Otherwise }, true},
-		"nothing serves":   {state(AppState{Endpoints: map[string]EndpointOps{"hf/hf-main": {State: domain.Standby}}}), false},
-		"state":            {state(AppState{Regions: map[string]RegionOps{"hf": {State: domain.Draining}}}), false},
-		"gray":             {state(AppState{Policies: map[string]PolicyOps{"gray-10-2": {Share: &share}}}), false},
-		"stored salt":      {state(AppState{Salts: map[string]string{"failover/hf": "new"}}), false},
-		"stated salt":      {func(d *Document, _ *Operational, _ *Change) { d.Apps[0].Salts = map[string]string{"failover/hf": "new"} }, false},
+		"swap":           {func(_ *Document, o *Operational, _ *Change) { *o = swapped() }, true},
+		"list":           {func(_ *Document, _ *Operational, c *Change) { c.Lists = map[string]Digest{"staff-devices": {1}} }, true},
+		"another app":    {func(d *Document, _ *Operational, _ *Change) { d.Apps[1].Otherwise = d.Apps[0].Otherwise }, true},
+		"nothing serves": {state(AppState{Endpoints: map[string]EndpointOps{"hf/hf-main": {State: domain.Standby}}}), false},
+		"state":          {state(AppState{Regions: map[string]RegionOps{"hf": {State: domain.Draining}}}), false},
+		"gray":           {state(AppState{Policies: map[string]PolicyOps{"gray-10-2": {Share: &share}}}), false},
+		"stored salt":    {state(AppState{Salts: map[string]string{"failover/hf": "new"}}), false},
+		"stated salt": {func(d *Document, _ *Operational, _ *Change) {
+			d.Apps[0].Salts = map[string]string{"failover/hf": "new"}
+		}, false},
 		"capacity":         {func(d *Document, _ *Operational, _ *Change) { d.Apps[0].Regions[1].Capacity++ }, false},
 		"failover":         {func(d *Document, _ *Operational, _ *Change) { d.Apps[0].Regions[1].Failover = nil }, false},
 		"order of regions": {func(d *Document, _ *Operational, _ *Change) { slices.Reverse(d.Apps[0].Regions) }, false},
