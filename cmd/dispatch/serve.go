@@ -112,7 +112,7 @@ func (p *process) buildHandler() error {
 	if err != nil {
 		return fmt.Errorf("export record keys: %w", err)
 	}
-	opt := handler.Options{Releases: p.keeper, Registry: registry, Log: p.log, TrustedProxies: p.cfg.proxies,
+	opt := handler.Options{Releases: p.keeper, Registry: registry, Log: p.log, Status: p.keeper.Status, Checks: p.checks(), TrustedProxies: p.cfg.proxies,
 		CORSOrigins: p.cfg.CORSOrigins, RecordKeys: func() []byte { return jwks }, Replica: p.cfg.replica(), Databases: p.geo.Digests()}
 	if p.cfg.DecisionLog != "off" {
 		current := p.keys.List.Current()
@@ -127,6 +127,30 @@ func (p *process) buildHandler() error {
 		return err
 	}
 	return nil
+}
+
+// checks are the lines of /readyz on the ops listener beside the release.
+func (p *process) checks() []handler.Check {
+	return []handler.Check{
+		{Name: "database", Probe: func() error {
+			if p.admin.Load() == nil {
+				return errors.New("away: nothing can be changed, answers go on; this node's log says why")
+			}
+			return nil
+		}},
+		{Name: "copy on disk", Probe: func() error {
+			if s := p.keeper.Status(); s.DiskErr != "" {
+				return errors.New(s.DiskErr)
+			}
+			return nil
+		}},
+		{Name: "newest release", Probe: func() error {
+			if r := p.keeper.Status().Refusal; r != nil {
+				return fmt.Errorf("release %d from %s was refused (%s): %s", r.Number, r.Source, r.Code, r.Reason)
+			}
+			return nil
+		}},
+	}
 }
 
 // listen opens all listeners, so that an address that is taken is known at once.
