@@ -44,27 +44,6 @@ func (k *checker) lists() {
 			k.addHint(path, "write ids, [] for none yet, or import it first", "list %s has no ids anywhere", quote(l.Key))
 		}
 		k.expiry(path+".expires", l)
-		k.spelling(path, l)
-	}
-}
-
-// spelling checks that ids which stay stored have the kind and the form that the
-// document now gives them.
-func (k *checker) spelling(path string, l *List) {
-	folds, _ := k.doc.FoldsIDs(l.Key)
-	if l.IDs != nil || k.Previous == nil {
-		return
-	}
-	const anew = "publish its ids with this document, so that they are read anew"
-	for i := range k.Previous.Lists {
-		if old := &k.Previous.Lists[i]; old.Key == l.Key && old.Of != l.Of {
-			k.addHint(path+".of", anew, "list %s held ids of %s, and of is %s now", quote(l.Key), old.Of, l.Of)
-		}
-	}
-	if was, _ := k.Previous.FoldsIDs(l.Key); was != folds {
-		if used := k.Previous.listsUsed()[l.Key]; used {
-			k.addHint(path, anew, "the apps that use list %s now spell ids another way", quote(l.Key))
-		}
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"dispatch.example/dispatch/domain"
 	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/policy"
-	"dispatch.example/dispatch/whitelist"
 )
 
 var checkedOn = time.Date(2026, 12, 1, 15, 0, 0, 0, time.UTC)
@@ -238,29 +237,6 @@ func TestCheckRefusesAListUsedInTwoCases(t *testing.T) {
 	_, err := Check(doc, CheckContext{Suffixes: suffixes(t), Now: checkedOn})
 	if problems := problemsOf(t, err); len(problems) != 1 || !mentions(problems, "lists[0]", "staff-devices") {
 		t.Errorf("want one problem at lists[0], got %v", problems)
-	}
-}
-
-// Ids that stay stored cannot change their kind or spelling; ids that come with the document can.
-func TestCheckWantsIDsAnewWhenTheirFormChanges(t *testing.T) {
-	t.Parallel()
-	before := edited(t, document(t), func(d *Document) { d.Lists[0].IDs = nil })
-	for name, c := range map[string]struct {
-		edit func(*Document)
-		path string
-	}{
-		"kind":     {func(d *Document) { d.Lists[0].Of = whitelist.User }, "lists[0].of"},
-		"spelling": {func(d *Document) { d.Apps[0].IDCase = CaseFold }, "lists[0]"},
-	} {
-		doc := edited(t, before, c.edit)
-		_, err := Check(doc, CheckContext{Suffixes: suffixes(t), Now: checkedOn, Previous: before})
-		if problems := problemsOf(t, err); len(problems) != 1 || !mentions(problems, c.path, "anew") {
-			t.Errorf("%s: want one problem at %s, got %v", name, c.path, problems)
-		}
-		doc.Lists[0].IDs = &[]string{"d-1"}
-		if _, err := Check(doc, CheckContext{Suffixes: suffixes(t), Now: checkedOn, Previous: before}); err != nil {
-			t.Errorf("%s, with ids: %v", name, err)
-		}
 	}
 }
 
