@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"time"
 
@@ -117,7 +118,7 @@ func (p *process) adminHandler() http.Handler {
 // greet tells whoever started the process where it is and, once, the first token.
 func (p *process) greet(secret string) {
 	fmt.Fprintf(p.out.out, "public   http://%s/route\nadmin    http://%s/api/v1/openapi.json\nops      http://%s/metrics\n",
-		p.public.Addr(), p.adminL.Addr(), p.ops.Addr())
+		reachable(p.public.Addr()), reachable(p.adminL.Addr()), reachable(p.ops.Addr()))
 	if secret != "" {
 		fmt.Fprintf(p.out.out, "token    %s   (administrator; shown this once)\n", secret)
 	}
@@ -127,4 +128,13 @@ func (p *process) greet(secret string) {
 	if p.keeper.Current() == nil {
 		fmt.Fprintln(p.out.out, "warning  nothing is published: /route answers 503 until the first POST /api/v1/releases")
 	}
+}
+
+// reachable is an address as somebody on this machine would type it.
+func reachable(addr net.Addr) string {
+	host, port, err := net.SplitHostPort(addr.String())
+	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsUnspecified() {
+		return addr.String()
+	}
+	return net.JoinHostPort("localhost", port)
 }
