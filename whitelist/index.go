@@ -123,9 +123,11 @@ var partMean = band{low: 8_192, target: 16_384, high: 32_768}
 // near it.
 const partMax = 1<<16 - 1
 
-// slotSize is how many entries a slot of the directory covers on average. A
-// quarter of a byte an id buys a look-up that reads two or three cache lines.
-const slotSize = 8
+// slotSize is how many entries a slot of the directory covers on average. The
+// directory of 5,000,000 ids is then 310 KB, which a cache of 512 KiB keeps, and
+// interpolation in a slot is seldom off by more than six entries, so that a
+// look-up waits for memory once.
+const slotSize = 32
 
 const entrySize = hashSize + 2
 
@@ -154,16 +156,27 @@ func (p *partition) setOf(i int) uint16 {
 
 func (p *partition) set(s uint16) []uint16 { return p.members[p.starts[s]:p.starts[s+1]] }
 
-// search finds the entry of a hash; rest is the hash's bits below those of the partition.
+// search finds the entry of a hash; rest is the hash's bits below those of the
+// partition. Hashes are spread evenly, so it looks around where this one would
+// stand in its slot if they were spread exactly so.
 func (p *partition) search(hi, lo, rest uint64) (i int, ok bool) {
 	if len(p.dir) == 0 {
 		return 0, false
 	}
-	slot, _ := bits.Mul64(rest, uint64(len(p.dir)-1))
-	for i, end := int(p.dir[slot]), int(p.dir[slot+1]); i < end; i++ {
-		if h, l := p.at(i); h > hi {
+	slot, inSlot := bits.Mul64(rest, uint64(len(p.dir)-1))
+	from, end := int(p.dir[slot]), int(p.dir[slot+1])
+	ahead, _ := bits.Mul64(inSlot, uint64(end-from))
+	i = from + int(ahead)
+	for i < end && p.hiAt(i) < hi {
+		i++
+	}
+	for i > from && p.hiAt(i-1) >= hi {
+		i--
+	}
+	for ; i < end; i++ {
+		if h, l := p.at(i); h != hi {
 			break
-		} else if h == hi && l == lo {
+		} else if l == lo {
 			return i, true
 		}
 	}
