@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"dispatch.example/dispatch/admin"
@@ -117,17 +119,19 @@ func (p *process) adminHandler() http.Handler {
 
 // greet tells whoever started the process where it is and, once, the first token.
 func (p *process) greet(secret string) {
-	fmt.Fprintf(p.out.out, "public   http://%s/route\nadmin    http://%s/api/v1/openapi.json\nops      http://%s/metrics\n",
+	var b strings.Builder
+	fmt.Fprintf(&b, "public   http://%s/route\nadmin    http://%s/api/v1/openapi.json\nops      http://%s/metrics\n",
 		reachable(p.public.Addr()), reachable(p.adminL.Addr()), reachable(p.ops.Addr()))
 	if secret != "" {
-		fmt.Fprintf(p.out.out, "token    %s   (administrator; shown this once)\n", secret)
+		fmt.Fprintf(&b, "token    %s   (administrator; shown this once)\n", secret)
 	}
 	if p.cfg.FourEyes == "off" {
-		fmt.Fprintln(p.out.out, "warning  four eyes are off: one person may approve their own host")
+		b.WriteString("warning  four eyes are off: one person may approve their own host\n")
 	}
 	if p.keeper.Current() == nil {
-		fmt.Fprintln(p.out.out, "warning  nothing is published: /route answers 503 until the first POST /api/v1/releases")
+		b.WriteString("warning  nothing is published: /route answers 503 until the first POST /api/v1/releases\n")
 	}
+	_, _ = io.WriteString(p.out.out, b.String()) // nobody is left to tell
 }
 
 // reachable is an address as somebody on this machine would type it.

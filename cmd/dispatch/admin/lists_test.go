@@ -183,7 +183,11 @@ func TestAnEmergencyDoesNotWaitForAnImport(t *testing.T) {
 		must2(io.WriteString(w, line(100_000+i)))(t)
 	}
 	must(t, w.Close())
-	<-storing
+	select {
+	case <-storing:
+	case reply := <-done:
+		t.Fatalf("the ids were never stored apart from the release: %+v", reply)
+	}
 	c.set("mobile/hf:active:draining").ok() // while it is stored
 	close(resume)
 	if reply := <-done; reply == nil || reply.outcome().Report.IDs != 200_000 || reply.outcome().Release != 4 {
