@@ -182,9 +182,9 @@ func (c *compiler) present(path, value string) string {
 	return value
 }
 
-func (c *compiler) word(path, value string) string { return lowered(c.present(path, value), false) }
+func (c *compiler) word(path, value string) string { return ignoreCase.text(c.present(path, value)) }
 
-func (c *compiler) locale(path, value string) string { return lowered(c.present(path, value), true) }
+func (c *compiler) locale(path, value string) string { return localeTag.text(c.present(path, value)) }
 
 func (c *compiler) label(path, value string) string {
 	if len(c.t.origins) == 0 {

@@ -139,14 +139,7 @@ func (w *walker) tryText(c *cond) verdict {
 		w.notes |= missing
 		return unknown
 	}
-	switch c.kind {
-	case kindPlatform, kindChannel, kindCarrier:
-		return truth(containsFold(c.values, got, false))
-	case kindLocale:
-		return truth(containsFold(c.values, got, true))
-	default:
-		return truth(slices.Contains(c.values, got))
-	}
+	return truth(c.kind.folding().contains(c.values, got))
 }
 
 // text is the value that conditions of a kind compare, and the note if it is empty.
@@ -212,44 +205,4 @@ func (w *walker) tryLists(c *cond) verdict {
 		}
 	}
 	return no
-}
-
-// containsFold says whether values, already lowered, contain got.
-func containsFold(values []string, got string, locale bool) bool {
-	for _, v := range values {
-		if len(v) == len(got) && sameFold(v, got, locale) {
-			return true
-		}
-	}
-	return false
-}
-
-func sameFold(lowered, got string, locale bool) bool {
-	for i := range len(got) {
-		if lowered[i] != got[i] && lowered[i] != lowerByte(got[i], locale) {
-			return false
-		}
-	}
-	return true
-}
-
-// lowerByte folds ASCII alone: platforms and channels are ASCII words, and
-// Unicode folding would make K and the Kelvin sign one. In a locale it also takes
-// zh_CN, as some platforms write it, for zh-CN.
-func lowerByte(c byte, locale bool) byte {
-	switch {
-	case c >= 'A' && c <= 'Z':
-		return c + 'a' - 'A'
-	case c == '_' && locale:
-		return '-'
-	}
-	return c
-}
-
-func lowered(text string, locale bool) string {
-	out := []byte(text)
-	for i, c := range out {
-		out[i] = lowerByte(c, locale)
-	}
-	return string(out)
 }

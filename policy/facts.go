@@ -48,7 +48,7 @@ func (w *walker) first(f facts) bool {
 }
 
 // lists are all lists that hold the device or user id.
-func (w *walker) lists(of whitelist.Of) whitelist.Lists {
+func (w *walker) lists(of whitelist.Of) *whitelist.Lists {
 	if of == whitelist.User {
 		if w.req.User == "" {
 			w.notes |= UserAbsent
@@ -56,7 +56,7 @@ func (w *walker) lists(of whitelist.Of) whitelist.Lists {
 		if w.first(knowUser) {
 			w.user = w.t.lists.Lookup(whitelist.User, w.req.User)
 		}
-		return w.user
+		return &w.user
 	}
 	if w.req.Device == "" {
 		w.notes |= DeviceAbsent
@@ -64,12 +64,12 @@ func (w *walker) lists(of whitelist.Of) whitelist.Lists {
 	if w.first(knowDevice) {
 		w.device = w.t.lists.Lookup(whitelist.Device, w.req.Device)
 	}
-	return w.device
+	return &w.device
 }
 
 func (w *walker) version() (*Version, bool) {
 	if w.first(knowVersion) {
-		w.appVersion, w.versionOK = ParseVersion(w.req.AppVersion)
+		w.versionOK = w.appVersion.parse(w.req.AppVersion)
 	}
 	return &w.appVersion, w.versionOK
 }

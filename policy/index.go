@@ -20,20 +20,16 @@ import (
 type column struct {
 	kind     kind
 	attr     string
-	known    map[string]int // rows by text, lowered as it is compared
-	versions []Version      // in order
-	instants []time.Time    // in order
-	words    int            // of a row
-	rows     []uint64       // row after row; bit n of a row is rule n
+	known    texts       // rows by text
+	versions []Version   // in order
+	instants []time.Time // in order
+	words    int         // of a row
+	rows     []uint64    // row after row; bit n of a row is rule n
 }
 
 // maxColumns bounds what a walk keeps on its stack. The first kinds use at most
 // nine; attrs beyond the rest are tried one by one.
 const maxColumns = 16
-
-// maxIndexed is the longest text in bytes that is looked up in a column; a
-// longer one counts as one that no rule names.
-const maxIndexed = 64
 
 // index builds the columns, and parts the conditions of each rule into those
 // that a column answers and the rest.
@@ -98,15 +94,19 @@ func (t *Table) column(use []*cond) column {
 }
 
 func (col *column) addTexts(t *Table, use []*cond) {
-	col.known = map[string]int{}
+	named := 0
+	for _, c := range use {
+		named += len(c.values)
+	}
+	col.known = newTexts(col.kind.folding(), named)
 	const unnamed = "\x00" // no rule names a zero byte
 	for _, value := range []string{"", unnamed} {
 		col.addRow(t, func(c *cond) verdict { return t.probe(c, value) })
 	}
 	for _, c := range use {
 		for _, value := range c.values {
-			if col.known[value] == 0 && len(value) <= maxIndexed {
-				col.known[value] = len(col.rows) / col.words
+			if slot := col.known.slot(value); slot.number == 0 && len(value) <= maxIndexed {
+				*slot = textSlot{text: value, number: int32(len(col.rows) / col.words)}
 				col.addRow(t, func(c *cond) verdict { return t.probe(c, value) })
 			}
 		}
@@ -157,11 +157,19 @@ func (col *column) addVersions(t *Table, use []*cond) {
 
 // versionPlace is 2n+1 on version n and 2n before it.
 func (col *column) versionPlace(v *Version) int {
-	n := sort.Search(len(col.versions), func(i int) bool { return col.versions[i].compare(v) >= 0 })
-	if n < len(col.versions) && col.versions[n].compare(v) == 0 {
-		return 2*n + 1
+	low, high := 0, len(col.versions)
+	for low < high {
+		middle := (low + high) / 2
+		switch c := v.compare(&col.versions[middle]); {
+		case c == 0:
+			return 2*middle + 1
+		case c < 0:
+			high = middle
+		default:
+			low = middle + 1
+		}
 	}
-	return 2 * n
+	return 2 * low
 }
 
 func (col *column) addInstants(t *Table, use []*cond) {
@@ -222,24 +230,7 @@ func (w *walker) row(col *column) int {
 		w.notes |= missing
 		return 0
 	}
-	return col.textRow(text)
-}
-
-func (col *column) textRow(text string) int {
-	if len(text) > maxIndexed {
-		return 1
-	}
-	var room [maxIndexed]byte
-	lower := append(room[:0], text...)
-	if col.kind < kindAppVersion { // the kinds that ignore case
-		for i, c := range lower {
-			lower[i] = lowerByte(c, col.kind == kindLocale)
-		}
-	}
-	if n, ok := col.known[string(lower)]; ok {
-		return n
-	}
-	return 1
+	return max(1, int(col.known.number(text)))
 }
 
 // candidates are the rules that the index leaves; next takes them out in order.

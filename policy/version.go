@@ -21,25 +21,33 @@ type Version struct {
 // ParseVersion reads a version: spaces around it and a leading v or V do not
 // count, missing parts are zero. Unlike SemVer it allows any number of parts
 // and leading zeros. It does not allocate.
-func ParseVersion(text string) (Version, bool) {
-	text = strings.Trim(text, " \t\r\n")
+func ParseVersion(text string) (v Version, ok bool) {
+	ok = v.parse(text)
+	return v, ok
+}
+
+// parse reads text into v, which is zero.
+func (v *Version) parse(text string) bool {
+	if text != "" && (text[0] <= ' ' || text[len(text)-1] <= ' ') {
+		text = strings.Trim(text, " \t\r\n")
+	}
 	if len(text) > maxVersion {
-		return Version{}, false
+		return false
 	}
 	if text != "" && (text[0] == 'v' || text[0] == 'V') {
 		text = text[1:]
 	}
-	v := Version{small: true}
+	v.small = true
 	rest, ok := v.numbers(text)
 	if !ok || rest == "" {
-		return v, ok
+		return ok
 	}
 	rest, build, hasBuild := strings.Cut(rest, "+")
 	if rest != "" { // numbers ends at a hyphen, or else at the plus
 		v.pre = rest[1:]
 		ok = rest[0] == '-' && identifiers(v.pre)
 	}
-	return v, ok && (!hasBuild || identifiers(build))
+	return ok && (!hasBuild || identifiers(build))
 }
 
 // numbers reads the dotted list of numbers that text begins with, and says

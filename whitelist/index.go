@@ -92,7 +92,9 @@ func (x *Index) find(hi, lo uint64) []uint16 {
 type Lists struct{ current, other []uint16 } // sorted numbers, by the key that the id was hashed under
 
 // Has says whether list number n (see Index.Number) holds the id.
-func (l Lists) Has(n int) bool { return contains(l.current, n) || contains(l.other, n) }
+func (l Lists) Has(n int) bool { return !l.Empty() && l.has(n) }
+
+func (l Lists) has(n int) bool { return contains(l.current, n) || contains(l.other, n) }
 
 // Empty says that no list holds the id.
 func (l Lists) Empty() bool { return len(l.current) == 0 && len(l.other) == 0 }
