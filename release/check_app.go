@@ -17,7 +17,7 @@ func (k *checker) apps() {
 	if len(k.doc.Apps) == 0 {
 		k.addHint("apps", "write at least one app", "a release without apps would leave nobody served")
 	}
-	index, err := k.emptyLists()
+	index, err := k.someLists()
 	if err != nil {
 		k.addError("lists", err)
 	}

@@ -129,30 +129,45 @@ func (a *App) conditions(visit func(*policy.When)) {
 	}
 }
 
-// emptyLists is an index in which the document's lists exist and hold nobody:
-// the rules are checked for what they name, not for whom they match.
-func (k *checker) emptyLists() (*whitelist.Index, error) {
-	key, err := whitelist.NewKey("check", bytes.Repeat([]byte{1}, whitelist.KeySize)) // hashes nothing
+// someLists is an index in which the document's lists exist. One that holds
+// nobody is empty and each other holds a stand-in: the rules are checked for
+// what they name, not for whom they match.
+func (k *checker) someLists() (*whitelist.Index, error) {
+	key, err := whitelist.NewKey("check", bytes.Repeat([]byte{1}, whitelist.KeySize)) // hashes nobody's id
 	if err != nil {
-		return nil, fmt.Errorf("make a key for empty lists: %w", err)
+		return nil, fmt.Errorf("make a key for lists: %w", err)
 	}
 	var lists []whitelist.List
-	for _, l := range k.doc.Lists {
+	for i := range k.doc.Lists {
+		l := &k.doc.Lists[i]
 		twice := slices.ContainsFunc(lists, func(o whitelist.List) bool { return o.Key == l.Key })
 		if !l.Of.Valid() || twice {
 			continue
 		}
-		content, err := whitelist.Build(key, l.Of, func(func(string) bool) {})
+		var ids []string
+		if !k.holdsNobody(l) {
+			ids = []string{"somebody"}
+		}
+		content, err := whitelist.Build(key, l.Of, slices.Values(ids))
 		if err != nil {
-			return nil, fmt.Errorf("make an empty list: %w", err)
+			return nil, fmt.Errorf("stand in for a list: %w", err)
 		}
 		lists = append(lists, whitelist.List{Key: l.Key, Of: l.Of, Index: content.Index(), Chunk: content.Chunk})
 	}
 	index, err := new(whitelist.Index).With([]whitelist.Key{key}, lists)
 	if err != nil {
-		return nil, fmt.Errorf("index empty lists: %w", err)
+		return nil, fmt.Errorf("index lists: %w", err)
 	}
 	return index, nil
+}
+
+// holdsNobody says whether a list will be known to be empty. Where the stored
+// lists are not known, only the document's own ids say so.
+func (k *checker) holdsNobody(l *List) bool {
+	if l.IDs != nil {
+		return len(*l.IDs) == 0
+	}
+	return k.Lists != nil && k.Lists[l.Key] == 0
 }
 
 // tablesFor are the document's tables, for the rules of app. A table that is not

@@ -260,3 +260,36 @@ func TestCheckNeedsNoSource(t *testing.T) {
 		}
 	}
 }
+
+// e34: "not in an empty list" is everybody, which is seldom meant. Of a list that
+// holds ids, here or in the store, there is nothing to say.
+func TestCheckWarnsOfNotInAnEmptyListOnly(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		ids    *[]string
+		stored map[string]int
+		warns  bool
+	}{
+		{"ids in the document", &[]string{"d-1"}, map[string]int{}, false},
+		{"ids in the document over an empty stored list", &[]string{"d-1"}, map[string]int{"staff-devices": 0}, false},
+		{"stored ids", nil, map[string]int{"staff-devices": 3}, false},
+		{"nothing known of the store", nil, nil, false},
+		{"emptied by the document", &[]string{}, map[string]int{"staff-devices": 3}, true},
+		{"stored without ids", nil, map[string]int{"staff-devices": 0}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			doc := edited(t, document(t), func(d *Document) {
+				d.Lists[0].IDs = c.ids
+				d.Apps[0].Policies[0].When = policy.When{Not: &policy.When{InList: policy.Strings{"staff-devices"}}}
+			})
+			warnings, err := Check(doc, CheckContext{Suffixes: suffixes(t), Now: checkedOn, Lists: c.stored})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := mentions(warnings, "apps[0].policies[0].when.not.in_list", "is empty"); got != c.warns {
+				t.Errorf("warned %v, want %v: %v", got, c.warns, warnings)
+			}
+		})
+	}
+}
