@@ -31,9 +31,17 @@ func (p proxies) contain(a netip.Addr) bool {
 	return false
 }
 
+// The sources of an address, as decision records and explain name them.
+const (
+	sourcePeer         = "peer"
+	sourceForwardedFor = "x-forwarded-for"
+	sourceForwarded    = "forwarded"
+)
+
 // origin is where a request came from.
 type origin struct {
 	addr    netip.Addr // of the client, without zone, IPv4 as IPv4; invalid when nothing is known
+	source  string     // what gave addr; empty with an invalid one
 	trusted bool       // the TCP peer is one of our proxies
 	bad     bool       // a forwarded entry could not be read
 }
@@ -51,22 +59,23 @@ func (p proxies) client(r *http.Request) origin {
 	if err != nil {
 		return origin{}
 	}
-	o := origin{addr: plain(peer.Addr())}
+	o := origin{addr: plain(peer.Addr()), source: sourcePeer}
 	if o.trusted = p.contain(o.addr); !o.trusted {
 		return o
 	}
-	c := chain{trusted: p}
+	c, source := chain{trusted: p}, sourceForwardedFor
 	if lines := r.Header["X-Forwarded-For"]; len(lines) > 0 {
 		for _, line := range lines {
 			c.forwardedFor(line)
 		}
 	} else {
+		source = sourceForwarded
 		for _, line := range r.Header["Forwarded"] {
 			c.forwarded(line)
 		}
 	}
 	if c.at.IsValid() {
-		o.addr = c.at
+		o.addr, o.source = c.at, source
 	}
 	o.bad = c.bad
 	return o

@@ -90,7 +90,7 @@ func appendOutcome(b []byte, d *decision) []byte {
 }
 
 // appendRequest renders what the decision depended on. Ids and attributes are
-// keyed hashes, the address its /24 or /56.
+// keyed hashes, the address its /24 or /56 and what gave it.
 func (r *renderer) appendRequest(b []byte, req *policy.Request) []byte {
 	b = r.appendHash(b, "device", whitelist.Device, req.Device)
 	b = r.appendHash(b, "user", whitelist.User, req.User)
@@ -98,6 +98,7 @@ func (r *renderer) appendRequest(b []byte, req *policy.Request) []byte {
 		b = append(b, `,"prefix":"`...)
 		b = p.AppendTo(b)
 		b = append(b, '"')
+		b = appendField(b, "addr_source", req.AddrSource)
 	}
 	for _, f := range [...]struct{ name, value string }{
 		{"app_version", req.AppVersion}, {"platform", req.Platform}, {"channel", req.Channel},

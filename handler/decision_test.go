@@ -56,6 +56,7 @@ func TestDecisionRecord(t *testing.T) {
 		ID, App, Digest, Reason, Policy, Region, Endpoint string
 		Device, User, Prefix, Platform                    string
 		AppVersion                                        string `json:"app_version"`
+		AddrSource                                        string `json:"addr_source"`
 		Release                                           uint64
 		Bucket                                            int
 		Candidates, Notes                                 []string
@@ -73,18 +74,46 @@ func TestDecisionRecord(t *testing.T) {
 	device, user := f.key.Hash(whitelist.Device, "d-1001").String(), f.key.Hash(whitelist.User, "vip-1").String()
 	a := got[0]
 	if a.App != "mobile" || a.Reason != "POLICY" || a.Policy != "staff" || a.Region != "sh" || a.Endpoint != "sh-main" ||
-		a.Device != device || a.User != user || a.Prefix != "198.51.100.0/24" || a.Release != 412 || len(a.ID) != 32 ||
+		a.Device != device || a.User != user || a.Prefix != "198.51.100.0/24" || a.AddrSource != "x-forwarded-for" || a.Release != 412 || len(a.ID) != 32 ||
 		a.Platform != "ios" || a.AppVersion != "10.3" || len(a.Attrs["tier"]) != 32 || len(a.Candidates) != 1 ||
 		a.Candidates[0] != "sh" || a.Replica.Region != "sh" || a.Databases.City != "c17" ||
 		a.Digest != f.current.Current().Digest.String() || !a.Time.Equal(testNow) || a.Session != nil {
 		t.Errorf("first record %+v", a)
 	}
 	if b := got[1]; b.Reason != "STICKY" || b.Session["region"] != "sh" || b.Session["bound"] != "device" ||
-		b.Prefix != "2001:db8:1:200::/56" || b.ID == a.ID {
+		b.Prefix != "2001:db8:1:200::/56" || b.AddrSource != "peer" || b.ID == a.ID {
 		t.Errorf("sticky record %+v", b)
 	}
 	if c := got[2]; c.Reason != "DEFAULT" || c.Bucket < 0 || c.Policy != "" || !strings.Contains(strings.Join(c.Notes, " "), "bad_version") {
 		t.Errorf("default record %+v", c)
+	}
+}
+
+// TestTheRecordSaysWhichAddressWon is e44: of all that names an address in a
+// request, the record says which one was believed.
+func TestTheRecordSaysWhichAddressWon(t *testing.T) {
+	t.Parallel()
+	all := []string{"X-Forwarded-For", "198.51.100.7", "Forwarded", "for=192.0.2.7", "X-Real-Ip", "192.0.2.8"}
+	const peer, proxy = "203.0.113.9:1", "10.0.0.5:1"
+	cases := []struct {
+		headers []string
+		want    string
+	}{
+		{append(all, "peer", peer), `"prefix":"203.0.113.0/24","addr_source":"peer"`},
+		{append(all, "peer", proxy), `"prefix":"198.51.100.0/24","addr_source":"x-forwarded-for"`},
+		{append(all[2:], "peer", proxy), `"prefix":"192.0.2.0/24","addr_source":"forwarded"`},
+		{append(all[4:], "peer", proxy), `"prefix":"10.0.0.0/24","addr_source":"peer"`},
+		{append(all, "peer", "@"), ""}, // a Unix socket has none
+	}
+	lines, _ := logged(t, func(f *fixture) {
+		for _, tc := range cases {
+			f.ask(t, "/route?ip=192.0.2.9&device_id=d-1001", tc.headers...)
+		}
+	})
+	for i, tc := range cases {
+		if !strings.Contains(lines[i], tc.want) || (tc.want == "") == strings.Contains(lines[i], "addr_source") {
+			t.Errorf("%v: %s, want %s", tc.headers, lines[i], tc.want)
+		}
 	}
 }
 

@@ -135,7 +135,7 @@ func (h *Handler) believe(s *scratch, count *appCounters, r *http.Request) {
 			in.bad.note(badHint)
 		}
 	}
-	req.Addr = from.addr
+	req.Addr, req.AddrSource = from.addr, from.source
 	req.AppVersion, req.Platform, req.Channel = in.value[fVersion], in.value[fPlatform], in.value[fChannel]
 	req.Carrier, req.Locale, req.Attrs = in.value[fCarrier], in.value[fLocale], in.attrs
 }
