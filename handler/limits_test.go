@@ -152,6 +152,8 @@ func TestOverTheWire(t *testing.T) {
 		{"body on GET", "GET /route HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nx", 400, "body_not_allowed"},
 		{"chunked body over the limit", "POST /route HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2400\r\n" + strings.Repeat(" ", 0x2400) + "\r\n", 413, "body_too_large"},
 		{"HEAD", "HEAD /route HTTP/1.1\r\nHost: a" + close, 200, ""},
+		{"HEAD of the health page", "HEAD /healthz HTTP/1.1\r\nHost: a" + close, 200, ""},
+		{"HEAD of the readiness page", "HEAD /readyz HTTP/1.1\r\nHost: a" + close, 200, ""},
 		{"OPTIONS of the server", "OPTIONS * HTTP/1.1\r\nHost: a" + close, 200, ""},
 	} {
 		got, body, err := exchange(t, addr, tc.raw)
@@ -165,12 +167,26 @@ func TestOverTheWire(t *testing.T) {
 		if !got.Close && tc.name != "SEC27 length and chunks" {
 			t.Errorf("%s: the connection stays open", tc.name)
 		}
-		if tc.name == "HEAD" && body != "" {
-			t.Errorf("HEAD has a body: %q", body)
+		if strings.HasPrefix(tc.raw, "HEAD ") && (body != "" || got.ContentLength <= 0) {
+			t.Errorf("%s: body %q, length %d; want none, and the length of GET's", tc.name, body, got.ContentLength)
 		}
 	}
 	if log.String() != "" {
 		t.Errorf("requests of strangers write log lines: %s", log.String())
+	}
+}
+
+func TestServerLimits(t *testing.T) {
+	t.Parallel()
+	log := slog.New(slog.DiscardHandler)
+	s := Server(http.NotFoundHandler(), log)
+	if s.ReadHeaderTimeout != 2*time.Second || s.ReadTimeout != 5*time.Second || s.WriteTimeout != 10*time.Second ||
+		s.IdleTimeout != time.Minute || s.MaxHeaderBytes != 12<<10 || s.ErrorLog == nil || s.Handler == nil {
+		t.Errorf("public server: %+v", s)
+	}
+	ops := OpsServer(http.NotFoundHandler(), log)
+	if ops.ReadHeaderTimeout != s.ReadHeaderTimeout || ops.IdleTimeout != s.IdleTimeout || ops.MaxHeaderBytes != s.MaxHeaderBytes {
+		t.Errorf("ops server: %+v", ops)
 	}
 }
 

@@ -3,8 +3,10 @@ package handler
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -134,6 +136,16 @@ func TestOpsListener(t *testing.T) {
 	}
 	if text := f.get("/readyz").Body.String(); strings.Contains(text, "redis") {
 		t.Errorf("the public page names what stands behind it: %s", text)
+	}
+	for _, listener := range []http.Handler{f.handler.Public(), f.handler.Ops()} {
+		for _, path := range []string{"/healthz", "/readyz"} {
+			get, head := httptest.NewRecorder(), httptest.NewRecorder()
+			listener.ServeHTTP(get, httptest.NewRequest(http.MethodGet, path, nil))
+			listener.ServeHTTP(head, httptest.NewRequest(http.MethodHead, path, nil))
+			if head.Code != http.StatusOK || !maps.EqualFunc(head.Header(), get.Header(), slices.Equal[[]string]) {
+				t.Errorf("HEAD %s: %d %v, GET says %v", path, head.Code, head.Header(), get.Header())
+			}
+		}
 	}
 	if s := OpsServer(f.handler.Ops(), f.handler.log); s.WriteTimeout.Seconds() < 60 {
 		t.Errorf("ops write time-out %v is shorter than a profile", s.WriteTimeout)

@@ -8,6 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
+// getOrHead are the methods of a page: load balancers probe with HEAD, whose body net/http leaves out.
+var getOrHead = []string{http.MethodGet, http.MethodHead}
+
 // publicRoutes is everything that the internet can ask. Any other path is 404,
 // so that no cache takes /route/x.css for a picture.
 func (h *Handler) publicRoutes(e *echo.Echo) {
@@ -17,15 +20,15 @@ func (h *Handler) publicRoutes(e *echo.Echo) {
 		e.POST(path, h.safe(h.route))
 		e.OPTIONS(path, h.safe(h.preflight))
 	}
-	e.GET("/.well-known/dispatch-keys", h.safe(h.keys))
-	e.GET("/healthz", h.safe(h.alive))
-	e.GET("/readyz", h.safe(h.ready()))
+	e.Match(getOrHead, "/.well-known/dispatch-keys", h.safe(h.keys))
+	e.Match(getOrHead, "/healthz", h.safe(h.alive))
+	e.Match(getOrHead, "/readyz", h.safe(h.ready()))
 }
 
 // opsRoutes is for operators and their Prometheus: loopback by default.
 func (h *Handler) opsRoutes(e *echo.Echo) {
-	e.GET("/healthz", h.safe(h.alive))
-	e.GET("/readyz", h.safe(h.ready(h.checks...)))
+	e.Match(getOrHead, "/healthz", h.safe(h.alive))
+	e.Match(getOrHead, "/readyz", h.safe(h.ready(h.checks...)))
 	e.GET("/metrics", echo.WrapHandler(promhttp.HandlerFor(h.registry, promhttp.HandlerOpts{})))
 	e.GET("/debug/pprof/*", echo.WrapHandler(http.HandlerFunc(pprof.Index)))
 	e.GET("/debug/pprof/cmdline", echo.WrapHandler(http.HandlerFunc(pprof.Cmdline)))
