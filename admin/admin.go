@@ -58,7 +58,7 @@ func New(do *actions.Actions, opt Options) *API {
 	api := humaecho.New(a.echo, config)
 	api.UseMiddleware(a.admit(api))
 	a.routes(api)
-	describeErrors(api.OpenAPI())
+	describe(api.OpenAPI())
 	return a
 }
 

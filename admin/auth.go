@@ -40,13 +40,13 @@ func (a *API) admit(api huma.API) func(huma.Context, func(huma.Context)) {
 			next(huma.WithValue(ctx, actorKey{}, actor))
 			return
 		}
-		p := a.refuse(ctx.Context(), op.OperationID, err)
-		for name, values := range p.GetHeaders() {
+		f := a.refuse(ctx.Context(), op.OperationID, err)
+		for name, values := range f.GetHeaders() {
 			ctx.SetHeader(name, values[0])
 		}
 		ctx.SetHeader("Content-Type", problemType)
-		ctx.SetStatus(p.Status)
-		_ = api.Marshal(ctx.BodyWriter(), "application/json", p) // the caller has gone
+		ctx.SetStatus(f.Status)
+		_ = api.Marshal(ctx.BodyWriter(), "application/json", f) // the caller has gone
 	}
 }
 

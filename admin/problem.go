@@ -12,19 +12,19 @@ import (
 	"dispatch.example/dispatch/internal/fault"
 )
 
-// problem is a fault.Body as huma wants an error: with a status, a content type
-// and headers.
-type problem struct{ fault.Body }
+// failure is a fault.Body as huma wants an error: with a status, a content type
+// and headers. The OpenAPI document knows it as Failure.
+type failure struct{ fault.Body }
 
 const problemType = "application/problem+json"
 
-func (p *problem) GetStatus() int            { return p.Status }
-func (p *problem) Error() string             { return p.Detail }
-func (p *problem) ContentType(string) string { return problemType }
+func (f *failure) GetStatus() int            { return f.Status }
+func (f *failure) Error() string             { return f.Detail }
+func (f *failure) ContentType(string) string { return problemType }
 
 // GetHeaders are what a status asks for beside the body.
-func (p *problem) GetHeaders() http.Header {
-	switch p.Status {
+func (f *failure) GetHeaders() http.Header {
+	switch f.Status {
 	case http.StatusUnauthorized:
 		return http.Header{"Www-Authenticate": {`Bearer realm="dispatch"`}}
 	case http.StatusServiceUnavailable:
@@ -36,12 +36,12 @@ func (p *problem) GetHeaders() http.Header {
 
 // refuse is what the caller hears of err. Internal errors are logged here and
 // nowhere else, unless the caller has gone and that is all that went wrong.
-func (a *API) refuse(ctx context.Context, operation string, err error) *problem {
+func (a *API) refuse(ctx context.Context, operation string, err error) *failure {
 	gone := errors.Is(err, context.Canceled) && ctx.Err() != nil
 	if fault.KindOf(err) == fault.Internal && !gone {
 		a.log.ErrorContext(ctx, "admin request failed", "operation", operation, "err", err)
 	}
-	return &problem{fault.BodyOf(err)}
+	return &failure{fault.BodyOf(err)}
 }
 
 // fail answers what echo itself refuses: unknown paths, wrong methods, panics.
@@ -49,22 +49,22 @@ func (a *API) fail(err error, c echo.Context) {
 	if c.Response().Committed {
 		return
 	}
-	var p *problem
+	var f *failure
 	switch he, _ := errors.AsType[*echo.HTTPError](err); {
 	case he != nil && he.Code == http.StatusNotFound:
-		p = plain(he.Code, "unknown_path", "no such path")
+		f = plain(he.Code, "unknown_path", "no such path")
 	case he != nil && he.Code == http.StatusMethodNotAllowed:
-		p = plain(he.Code, "unknown_method", "no such method on this path")
+		f = plain(he.Code, "unknown_method", "no such method on this path")
 	default:
-		p = a.refuse(c.Request().Context(), c.Path(), err)
+		f = a.refuse(c.Request().Context(), c.Path(), err)
 	}
 	c.Response().Header().Set("Content-Type", problemType)
-	_ = c.JSON(p.Status, p) // the caller has gone
+	_ = c.JSON(f.Status, f) // the caller has gone
 }
 
-// plain is a problem whose status no kind of fault has.
-func plain(status int, code, detail string) *problem {
-	return &problem{fault.Body{Title: http.StatusText(status), Status: status, Code: code, Detail: detail,
+// plain is a failure whose status no kind of fault has.
+func plain(status int, code, detail string) *failure {
+	return &failure{fault.Body{Title: http.StatusText(status), Status: status, Code: code, Detail: detail,
 		Hint: "GET /api/v1/openapi.json lists all paths and what they take"}}
 }
 
@@ -85,9 +85,9 @@ func asProblem(_ huma.Context, _ string, v any) (any, error) {
 	case http.StatusUnsupportedMediaType:
 		code = "bad_content_type"
 	}
-	p := plain(m.Status, code, m.Detail)
+	f := plain(m.Status, code, m.Detail)
 	for _, e := range m.Errors {
-		p.Problems = append(p.Problems, fault.Problem{Path: strings.TrimPrefix(e.Location, "body."), Detail: e.Message})
+		f.Problems = append(f.Problems, fault.Problem{Path: strings.TrimPrefix(e.Location, "body."), Detail: e.Message})
 	}
-	return p, nil
+	return f, nil
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"dispatch.example/dispatch/admin/actions"
-	"dispatch.example/dispatch/internal/fault"
 )
 
 // Who may do what. Administrators may do all of it.
@@ -93,8 +92,6 @@ func route[I, O any](api huma.API, a *API, e endpoint, do func(context.Context, 
 		Security:    []map[string][]string{{"token": {}}},
 		Metadata:    map[string]any{rolesKey: e.roles},
 		Responses:   map[string]*huma.Response{"default": {Ref: "#/components/responses/problem"}},
-		// Reading ends with the request's time: net/http takes a read deadline
-		// that passes for a caller who has gone.
 		MaxBodyBytes: maxJSON, BodyReadTimeout: jsonTime}
 	if e.streams != "" {
 		// huma reads a body that has an object for a schema, or is JSON with any.
@@ -120,12 +117,22 @@ func route[I, O any](api huma.API, a *API, e endpoint, do func(context.Context, 
 	})
 }
 
-// describeErrors puts the shape of errors into the OpenAPI document, in place of huma's.
-func describeErrors(doc *huma.OpenAPI) {
+// describe puts the shape of errors into the OpenAPI document, in place of huma's,
+// and says that no array is null: none is.
+func describe(doc *huma.OpenAPI) {
+	doc.Info.Description = "Every call needs a token. Every change takes a reason, may carry an Idempotency-Key and answers the release that carries it. " +
+		"Every error is a problem (RFC 9457) with a stable code and a hint that says what to do next."
 	schemas := doc.Components.Schemas
 	doc.Components.Responses = map[string]*huma.Response{"problem": {
 		Description: "What went wrong (RFC 9457), with a stable code and the next step",
-		Content:     map[string]*huma.MediaType{problemType: {Schema: schemas.Schema(reflect.TypeFor[fault.Body](), true, "Problem")}}}}
+		Content:     map[string]*huma.MediaType{problemType: {Schema: schemas.Schema(reflect.TypeFor[failure](), true, "")}}}}
 	delete(schemas.Map(), "ErrorModel")
 	delete(schemas.Map(), "ErrorDetail")
+	for _, schema := range schemas.Map() {
+		for _, property := range schema.Properties {
+			if property.Type == huma.TypeArray {
+				property.Nullable = false
+			}
+		}
+	}
 }

@@ -20,7 +20,7 @@ type AppView struct {
 type RegionView struct {
 	Key       string             `json:"key"`
 	Name      string             `json:"name,omitempty"`
-	State     domain.RegionState `json:"state"`
+	State     domain.RegionState `json:"state" enum:"active,draining,off"`
 	Epoch     uint32             `json:"epoch"`
 	Capacity  int                `json:"capacity"`
 	Failover  []string           `json:"failover,omitempty"`
@@ -54,7 +54,7 @@ func (a *Actions) App(key string) (AppView, error) {
 }
 
 func viewOf(s *release.Served) AppView {
-	v := AppView{Key: s.App.Key, Name: s.App.Name, Default: s.App.Default, Fallback: s.App.Fallback, Policies: []string{}}
+	v := AppView{Key: s.App.Key, Name: s.App.Name, Default: s.App.Default, Fallback: s.App.Fallback, Regions: []RegionView{}, Policies: []string{}}
 	for i := range s.App.Regions {
 		r := &s.App.Regions[i]
 		v.Regions = append(v.Regions, RegionView{Key: r.Key, Name: r.Name, State: r.Condition(), Epoch: r.Epoch,

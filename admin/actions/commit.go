@@ -79,7 +79,7 @@ func (a *Actions) preview(ctx context.Context, d draft) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	changes, err := release.Diff(before, release.Configuration{Document: &next.Document, Operational: next.Operational})
+	changes, err := difference(before, release.Configuration{Document: &next.Document, Operational: next.Operational})
 	if err != nil {
 		return Outcome{}, err
 	}

@@ -37,7 +37,16 @@ func (a *Actions) Diff(ctx context.Context, from, to uint64) ([]release.Differen
 		}
 		sides[i] = release.Configuration{Document: &m.Document, Operational: m.Operational}
 	}
-	return release.Diff(sides[0], sides[1])
+	return difference(sides[0], sides[1])
+}
+
+// difference is release.Diff, as an empty list where nothing differs.
+func difference(from, to release.Configuration) ([]release.Difference, error) {
+	changes, err := release.Diff(from, to)
+	if changes == nil {
+		changes = []release.Difference{}
+	}
+	return changes, err
 }
 
 // Audit is the audit trail, newest first.

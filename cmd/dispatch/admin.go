@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"dispatch.example/dispatch/admin/actions"
@@ -13,7 +14,7 @@ import (
 )
 
 type adminCmd struct {
-	Init adminInitCmd `cmd:"" help:"Make the first administrator's token, and print it once."`
+	Init adminInitCmd `cmd:"" help:"Make an administrator's token if there is none that works, and print it once."`
 }
 
 type adminInitCmd struct {
@@ -21,20 +22,25 @@ type adminInitCmd struct {
 	Name string `default:"administrator" help:"Name that stands in the audit trail."`
 }
 
-// Run refuses when there is a token already: its holder makes the next ones.
+// Run refuses while an administrator's token works: its holder makes the next
+// ones. When the last has expired or is revoked, this is the way back in.
 func (c *adminInitCmd) Run(ctx context.Context, out streams) (err error) {
 	st, err := store.Open(ctx, c.DB, store.Options{})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, st.Close()) }()
-	secret, err := firstToken(ctx, st, c.Name)
+	tokens, err := st.Tokens(ctx)
 	if err != nil {
 		return err
 	}
-	if secret == "" {
-		return fault.New(fault.Conflict, "token_exists", "there is a token already").
+	if i := slices.IndexFunc(tokens, administers); i >= 0 {
+		return fault.New(fault.Conflict, "token_exists", "%s has an administrator's token", tokens[i].Name).
 			WithHint("ask its holder for one: POST /api/v1/tokens")
+	}
+	secret, err := makeAdministrator(ctx, st, c.Name)
+	if err != nil {
+		return err
 	}
 	fmt.Fprintln(out.out, secret)
 	return nil
@@ -43,16 +49,25 @@ func (c *adminInitCmd) Run(ctx context.Context, out streams) (err error) {
 // firstTokenLife is how long the first administrator has to make tokens for people.
 const firstTokenLife = 90 * 24 * time.Hour
 
-// firstToken makes an administrator's token if there is none at all; else it is empty.
+// firstToken makes an administrator's token if there never was one at all; else it is empty.
 func firstToken(ctx context.Context, st *store.Store, name string) (secret string, err error) {
 	tokens, err := st.Tokens(ctx)
 	if err != nil || len(tokens) > 0 {
 		return "", err
 	}
+	return makeAdministrator(ctx, st, name)
+}
+
+// administers says whether the token can make others.
+func administers(t ledger.Token) bool {
+	return t.Role == actions.Administrator && t.Revoked.IsZero() && (t.Expires.IsZero() || t.Expires.After(time.Now()))
+}
+
+func makeAdministrator(ctx context.Context, st *store.Store, name string) (secret string, err error) {
 	_, secret, err = st.CreateToken(ctx, ledger.NewToken{Type: "adm", Name: name, Role: actions.Administrator,
 		Expires: time.Now().Add(firstTokenLife)}, ledger.Change{By: "dispatch", Reason: "first administrator"})
 	if err != nil {
-		return "", fmt.Errorf("make first token: %w", err)
+		return "", fmt.Errorf("make administrator's token: %w", err)
 	}
 	return secret, nil
 }

@@ -98,7 +98,7 @@ func TestOperatingManualWorks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string]string{"bank.yaml": string(document), "staff.txt": "d-1001\nd-1002\n"} {
+	for name, content := range map[string]string{"bank.yaml": string(document), "staff.txt": "d-1001\nd-1002\n", "cn-prefixes.csv": "192.0.2.0/24,sh\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -61,6 +61,21 @@ func TestAnIdempotencyKeyMakesEveryChangeSafeToRepeat(t *testing.T) {
 	})
 }
 
+// What is kept of a request to know it again cannot be guessed: a patch may hold
+// nothing but a telephone number.
+func TestARequestIsKeptOnlyAsAKeyedHash(t *testing.T) {
+	t.Parallel()
+	var kept [2]string
+	for i := range kept {
+		c := published(t, "sqlite") // each has keys of its own
+		c.patch(`{"add":["13800138000"],"reason":"test"}`, "Idempotency-Key", "k").ok()
+		must(t, c.raw().QueryRowContext(t.Context(), "SELECT hex(request) FROM idempotency").Scan(&kept[i]))
+	}
+	if len(kept[0]) != 64 || kept[0] == kept[1] {
+		t.Errorf("the request is kept as %s, elsewhere as %s", kept[0], kept[1])
+	}
+}
+
 // The same request twice at the same time is one release and two equal answers.
 func TestARequestThatComesTwiceAtOnceIsDoneOnce(t *testing.T) {
 	each(t, func(t *testing.T, c *control) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -175,7 +176,7 @@ func TestTheOpenAPIDocumentDescribesWhatIsServed(t *testing.T) {
 	t.Parallel()
 	c := published(t, "sqlite")
 	doc := c.openAPI()
-	if !strings.HasPrefix(doc.OpenAPI, "3.1") || doc.Components.Schemas["Problem"] == nil || doc.Components.Responses["problem"] == nil ||
+	if !strings.HasPrefix(doc.OpenAPI, "3.1") || doc.Components.Schemas["Failure"] == nil || doc.Components.Responses["problem"] == nil ||
 		doc.Components.SecuritySchemes["token"] == nil || doc.Components.Schemas["ErrorModel"] != nil {
 		t.Errorf("version %s, schemas %v", doc.OpenAPI, slices.Sorted(maps.Keys(doc.Components.Schemas)))
 	}
@@ -199,6 +200,9 @@ func TestTheOpenAPIDocumentDescribesWhatIsServed(t *testing.T) {
 		if strings.ToLower(name) != name || strings.Contains(name, "-") {
 			t.Errorf("the member %q is not in snake case", name)
 		}
+	}
+	if strings.Contains(text, `"null"`) {
+		t.Error("something may be null")
 	}
 	if strings.Contains(text, "$schema") {
 		t.Error("answers would have a $schema member")
@@ -316,6 +320,29 @@ func (broken) Hosts(context.Context) ([]ledger.Host, error) { panic("secret deta
 
 func (broken) Releases(context.Context, string, uint64, int) ([]ledger.Summary, error) {
 	return nil, errors.New("secret detail")
+}
+
+// Nobody who reads an answer has to expect null in place of a list.
+func TestNothingIsNull(t *testing.T) {
+	t.Parallel()
+	for _, c := range []*control{empty(t, "sqlite", nil), published(t, "sqlite")} {
+		for name := range who {
+			method, path, _ := strings.Cut(name, " ")
+			if method != "GET" {
+				continue
+			}
+			path = strings.NewReplacer("{app}", "mobile", "{n}", "1", "{a}", fmt.Sprint(c.current()), "{b}", fmt.Sprint(c.current()), "{list}/contains", "staff/contains?id=a").Replace(path)
+			if r := c.get(actions.Administrator, path); strings.Contains(string(r.body), ":null") {
+				t.Errorf("%s: %s", name, r.body)
+			}
+		}
+	}
+	c := published(t, "sqlite")
+	for _, r := range []*reply{c.publish(1, kept, "dry_run=true"), c.bring("d-1001\nd-1002\n", "dry_run=true")} {
+		if strings.Contains(string(r.ok().body), ":null") {
+			t.Errorf("%s: %s", r.what, r.body)
+		}
+	}
 }
 
 func TestAReleaseIsAnsweredAsItWasSigned(t *testing.T) {
