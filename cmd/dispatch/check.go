@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -54,23 +56,47 @@ func (c *checkCmd) check(file string) ([]fault.Problem, error) {
 	if err != nil {
 		return nil, err
 	}
+	tables, problems := readTables(file, doc)
+	warnings, err := release.Check(doc, release.CheckContext{Source: source, Suffixes: suffixes, Now: time.Now(), Tables: tables})
+	if e, ok := errors.AsType[*fault.Error](err); ok {
+		problems = append(problems, e.Problems...)
+	} else if err != nil {
+		return warnings, err
+	}
+	return warnings, problems.Err("bad_document", "the document has mistakes")
+}
+
+// readTables reads the tables beside the document. A table that cannot be read
+// is a problem with its own file and lines.
+func readTables(file string, doc *release.Document) (map[string]*policy.Prefixes, fault.Problems) {
 	tables := map[string]*policy.Prefixes{}
+	var problems fault.Problems
 	for _, t := range doc.Tables {
 		if t.File == "" {
 			continue
 		}
-		f, err := os.Open(filepath.Join(filepath.Dir(file), t.File))
-		if err != nil {
-			return nil, fmt.Errorf("read table %s: %w", t.Key, err)
+		path := filepath.Join(filepath.Dir(file), t.File)
+		prefixes, err := readTable(path)
+		if e, ok := errors.AsType[*fault.Error](err); ok {
+			for _, p := range e.Problems {
+				p.File = path
+				problems = append(problems, p)
+			}
+		} else if err != nil {
+			problems = append(problems, fault.Problem{File: path, Detail: err.Error()})
+		} else {
+			tables[t.Key] = prefixes
 		}
-		prefixes, err := policy.ParsePrefixes(f)
-		_ = f.Close() // read only
-		if err != nil {
-			return nil, fmt.Errorf("read table %s: %w", t.Key, err)
-		}
-		tables[t.Key] = prefixes
 	}
-	return release.Check(doc, release.CheckContext{Source: source, Suffixes: suffixes, Now: time.Now(), Tables: tables})
+	return tables, problems
+}
+
+func readTable(path string) (*policy.Prefixes, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read table: %w", err)
+	}
+	return policy.ParsePrefixes(bytes.NewReader(data))
 }
 
 // suffixes are those given, or the document's own hosts: then only their form is checked.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
 	"dispatch.example/dispatch/internal/fault"
 )
 
@@ -45,7 +47,7 @@ type serveCmd struct {
 	ListSealKeyFile  string `placeholder:"FILE" help:"Seals the ids of lists in the database (default DATA/keys/list-seal.jwks)."`
 
 	DecisionLog     string        `placeholder:"FILE|off" help:"JSON lines, one a decision, ids only as keyed hashes (default DATA/decisions.log)."`
-	DecisionLogMB   int           `name:"decision-log-mb" env:"DISPATCH_DECISION_LOG_MB" default:"100" help:"Size in MiB at which the decision log rotates; seven are kept."`
+	DecisionLogSize size          `default:"100MiB" placeholder:"SIZE" help:"At which the decision log rotates; seven are kept."`
 	LogLevel        string        `enum:"debug,info,warn,error" default:"info" help:"Least level of the program's own log, JSON on standard error."`
 	ShutdownTimeout time.Duration `default:"10s" help:"How long requests under way may take after a signal to stop."`
 
@@ -78,11 +80,23 @@ func (c *serveCmd) Validate() error {
 	if c.Demo && dialect == "mysql" {
 		p.Addf("--demo", "runs on SQLite only; leave --db out")
 	}
-	if c.DecisionLogMB < 1 {
-		p.Addf("--decision-log-mb", "must be at least 1")
-	}
 	return p.Err("bad_flags", "the command line is wrong:")
 }
+
+// size is a number of bytes, written with a unit.
+type size uint64
+
+// UnmarshalText reads 100MiB; a bare number is refused, since nobody can tell what it counts.
+func (s *size) UnmarshalText(text []byte) error {
+	n, err := humanize.ParseBytes(string(text))
+	if err != nil || strings.Trim(string(text), "0123456789.") == "" || n < 1<<20 {
+		return fmt.Errorf("%q is not a size of at least 1MiB, such as 100MiB", text)
+	}
+	*s = size(n)
+	return nil
+}
+
+func (s size) mebibytes() int { return int(s >> 20) }
 
 func parsePrefix(s string) (netip.Prefix, error) {
 	if addr, err := netip.ParseAddr(s); err == nil {

@@ -49,19 +49,24 @@ func backoff(try int) time.Duration {
 	return time.Duration(float64(d) * (0.7 + 0.6*rand.Float64()))
 }
 
+// databaseTimeout bounds what the control side waits for at its start: a
+// database that accepts connections and never speaks is a database that is away.
+const databaseTimeout = 15 * time.Second
+
 // controlOnce runs the control side until ctx ends.
 func (p *process) controlOnce(ctx context.Context) (err error) {
-	seal := p.keys.ListSeal.All()
-	opt := store.Options{Log: p.log, FourEyesOff: p.cfg.FourEyes == "off", Seal: store.SealKeys{Current: seal[0].Secret()}}
-	if len(seal) > 1 {
-		opt.Seal.Previous = seal[1].Secret()
+	starting, started := context.WithTimeout(ctx, databaseTimeout)
+	defer started()
+	if p.cfg.sqlite() {
+		starting = ctx // it cannot hang, and a migration of a large file may take long
 	}
-	st, err := store.Open(ctx, p.cfg.DB, opt)
+	st, err := store.Open(starting, p.cfg.DB, p.storeOptions())
 	if err != nil {
 		return err
 	}
 	defer func() {
 		p.admin.Store(nil)
+		p.store.Store(nil)
 		err = errors.Join(err, st.Close())
 	}()
 	do, err := actions.New(actions.Options{Ledger: st, Keeper: p.keeper, Loader: p.loader, Keys: p.keys, Suffixes: p.suffixes,
@@ -78,8 +83,33 @@ func (p *process) controlOnce(ctx context.Context) (err error) {
 	}
 	api := http.Handler(admin.New(do, admin.Options{Log: p.log}))
 	p.admin.Store(&api)
+	p.store.Store(st)
 	p.greet(secret)
 	return do.KeepRecordsFresh(ctx, p.log)
+}
+
+func (p *process) storeOptions() store.Options {
+	seal := p.keys.ListSeal.All()
+	opt := store.Options{Log: p.log, FourEyesOff: p.cfg.FourEyes == "off", Seal: store.SealKeys{Current: seal[0].Secret()}}
+	if len(seal) > 1 {
+		opt.Seal.Previous = seal[1].Secret()
+	}
+	return opt
+}
+
+// ping is what /readyz says of the database.
+func (p *process) ping() error {
+	const away = "nothing can be changed, answers go on"
+	st := p.store.Load()
+	if st == nil {
+		return errors.New(away + "; this node's log says why")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := st.Ping(ctx); err != nil {
+		return fmt.Errorf("%s: %w", away, err)
+	}
+	return nil
 }
 
 // catchUp takes the newest release of the database into use, or publishes the first.
@@ -117,19 +147,25 @@ func (p *process) adminHandler() http.Handler {
 	})
 }
 
-// greet tells whoever started the process where it is and, once, the first token.
+// announce says where the process listens, before anything else may take time.
+func (p *process) announce() {
+	fmt.Fprintf(p.out.out, "public   http://%s/route\nadmin    http://%s/api/v1/openapi.json\nops      http://%s/metrics\n",
+		reachable(p.public.Addr()), reachable(p.adminL.Addr()), reachable(p.ops.Addr()))
+}
+
+// greet says what the control side found and, once, the first token.
 func (p *process) greet(secret string) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "public   http://%s/route\nadmin    http://%s/api/v1/openapi.json\nops      http://%s/metrics\n",
-		reachable(p.public.Addr()), reachable(p.adminL.Addr()), reachable(p.ops.Addr()))
 	if secret != "" {
 		fmt.Fprintf(&b, "token    %s   (administrator; shown this once)\n", secret)
 	}
 	if p.cfg.FourEyes == "off" {
 		b.WriteString("warning  four eyes are off: one person may approve their own host\n")
 	}
-	if p.keeper.Current() == nil {
-		b.WriteString("warning  nothing is published: /route answers 503 until the first POST /api/v1/releases\n")
+	if cur := p.keeper.Current(); cur != nil {
+		fmt.Fprintf(&b, "serving  release %d\n", cur.Number)
+	} else {
+		b.WriteString("serving  nothing yet: /route answers 503 until the first POST /api/v1/releases\n")
 	}
 	_, _ = io.WriteString(p.out.out, b.String()) // nobody is left to tell
 }

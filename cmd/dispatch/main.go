@@ -13,9 +13,12 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"dispatch.example/dispatch/internal/fault"
 )
 
 // commands is the whole command line.
@@ -41,6 +44,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "dispatch:", err)
 		return 2
 	}
+	if err := knownEnvironment(parser, os.Environ()); err != nil {
+		fmt.Fprintln(stderr, "dispatch:", err)
+		return 2
+	}
 	cli, err := parser.Parse(args)
 	if exit >= 0 { // -h has answered
 		return exit
@@ -58,6 +65,35 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
+// envPrefix begins the environment name of every flag.
+const envPrefix = "DISPATCH"
+
+// knownEnvironment refuses a DISPATCH_ variable that no flag reads: it is a
+// setting that somebody believes to be in force.
+func knownEnvironment(parser *kong.Kong, environment []string) error {
+	known := map[string]bool{}
+	var collect func(n *kong.Node)
+	collect = func(n *kong.Node) {
+		for _, flag := range n.Flags {
+			for _, env := range flag.Envs {
+				known[env] = true
+			}
+		}
+		for _, child := range n.Children {
+			collect(child)
+		}
+	}
+	collect(parser.Model.Node)
+	var p fault.Problems
+	for _, setting := range environment {
+		name, _, _ := strings.Cut(setting, "=")
+		if strings.HasPrefix(name, envPrefix+"_") && !known[name] {
+			p.Addf("$"+name, "no flag reads it")
+		}
+	}
+	return p.Err("bad_environment", "the environment is wrong:")
+}
+
 // streams are where a command prints: out is its answer, log is for people.
 type streams struct{ out, log io.Writer }
 
@@ -66,7 +102,7 @@ func newParser(into *commands, stdout, stderr io.Writer, exit func(int)) (*kong.
 	parser, err := kong.New(into,
 		kong.Name("dispatch"),
 		kong.Description("dispatch answers an app's first request with the regional domain that its whole session will use."),
-		kong.DefaultEnvars("DISPATCH"),
+		kong.DefaultEnvars(envPrefix),
 		kong.UsageOnError(),
 		kong.Writers(stdout, stderr),
 		kong.Exit(exit),

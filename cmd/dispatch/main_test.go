@@ -25,7 +25,7 @@ func TestTheManualIsTheHelpText(t *testing.T) {
 		t.Fatalf("serve -h ended with %d and printed %q", exit, help)
 	}
 	want := "# Configuration\n\nThis is what `dispatch serve -h` prints. Every flag is also an environment variable, flags win.\n" +
-		"Secrets come from files. Lists are separated by commas.\n\n```\n" + help + "```\n"
+		"Secrets come from files or the environment. Lists are separated by commas.\n\n```\n" + help + "```\n"
 	if *update {
 		if err := os.WriteFile("../../docs/config.md", []byte(want), 0o644); err != nil {
 			t.Fatal(err)
@@ -38,11 +38,11 @@ func TestTheManualIsTheHelpText(t *testing.T) {
 }
 
 func TestWrongFlagsAreNamedAllAtOnce(t *testing.T) {
-	exit, _, stderr := command(t, "serve", "--trusted-proxies", "10.0.0.0/8,nonsense", "--db", "oracle:x", "--decision-log-mb", "0")
+	exit, _, stderr := command(t, "serve", "--trusted-proxies", "10.0.0.0/8,nonsense", "--db", "oracle:x", "--decision-log-size", "2GiB")
 	if exit != 2 {
 		t.Errorf("exit %d, want 2", exit)
 	}
-	for _, want := range []string{`"nonsense" is not an address or CIDR`, "--db: must be sqlite:FILE or mysql:DSN", "--decision-log-mb: must be at least 1", "--allowed-suffixes: is required"} {
+	for _, want := range []string{`"nonsense" is not an address or CIDR`, "--db: must be sqlite:FILE or mysql:DSN", "--allowed-suffixes: is required"} {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("%q is missing from:\n%s", want, stderr)
 		}
@@ -74,6 +74,43 @@ func TestMySQLNeedsKeysThatExist(t *testing.T) {
 	}
 	if strings.Contains(stderr, "u:p@") {
 		t.Errorf("the database password is shown: %s", stderr)
+	}
+}
+
+func TestAnUnknownVariableIsNoSetting(t *testing.T) {
+	t.Setenv("DISPATCH_ALLOWED_SUFIXES", "bank.example")
+	exit, _, stderr := command(t, "serve")
+	if exit != 2 || !strings.Contains(stderr, "$DISPATCH_ALLOWED_SUFIXES: no flag reads it") {
+		t.Errorf("exit %d: %s", exit, stderr)
+	}
+}
+
+func TestSizesNeedAUnit(t *testing.T) {
+	for text, ok := range map[string]bool{"100MiB": true, "2GB": true, "100": false, "1kB": false, "much": false, "-1MiB": false} {
+		if err := new(size).UnmarshalText([]byte(text)); (err == nil) != ok {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// A table that cannot be read hides no mistake of the document.
+func TestCheckReadsTablesToo(t *testing.T) {
+	dir := t.TempDir()
+	document, err := os.ReadFile("../../examples/mobile-bank.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{"bank.yaml": strings.Replace(string(document), "session_ttl: 30m", "session_ttl: 1s", 1),
+		"cn-prefixes.csv": "192.0.2.0/24,sh\n192.0.2.7/24,hf\nnonsense\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, stdout, _ := command(t, "check", filepath.Join(dir, "bank.yaml"))
+	for _, want := range []string{"cn-prefixes.csv:2:", "cn-prefixes.csv:3:", "session_ttl"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("%q is missing from:\n%s", want, stdout)
+		}
 	}
 }
 

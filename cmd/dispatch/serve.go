@@ -21,6 +21,7 @@ import (
 	"dispatch.example/dispatch/internal/signed"
 	"dispatch.example/dispatch/policy"
 	"dispatch.example/dispatch/release"
+	"dispatch.example/dispatch/store"
 	"dispatch.example/dispatch/whitelist"
 )
 
@@ -37,6 +38,7 @@ type process struct {
 	keeper   *release.Keeper
 	handler  *handler.Handler
 	admin    atomic.Pointer[http.Handler] // nil until the control side is up
+	store    atomic.Pointer[store.Store]  // the same
 	public   net.Listener
 	adminL   net.Listener
 	ops      net.Listener
@@ -60,6 +62,7 @@ func (c *serveCmd) Run(ctx context.Context, out streams) (err error) {
 	if err := p.listen(ctx); err != nil {
 		return err
 	}
+	p.announce()
 	return p.run(ctx)
 }
 
@@ -121,7 +124,7 @@ func (p *process) buildHandler() error {
 			return err
 		}
 		opt.HashID = key.Hash
-		opt.Decisions = handler.RotatedFile(p.cfg.DecisionLog, p.cfg.DecisionLogMB, decisionLogsKept)
+		opt.Decisions = handler.RotatedFile(p.cfg.DecisionLog, p.cfg.DecisionLogSize.mebibytes(), decisionLogsKept)
 	}
 	if p.handler, err = handler.New(opt); err != nil {
 		return err
@@ -132,12 +135,7 @@ func (p *process) buildHandler() error {
 // checks are the lines of /readyz on the ops listener beside the release.
 func (p *process) checks() []handler.Check {
 	return []handler.Check{
-		{Name: "database", Probe: func() error {
-			if p.admin.Load() == nil {
-				return errors.New("away: nothing can be changed, answers go on; this node's log says why")
-			}
-			return nil
-		}},
+		{Name: "database", Probe: p.ping},
 		{Name: "copy on disk", Probe: func() error {
 			if s := p.keeper.Status(); s.DiskErr != "" {
 				return errors.New(s.DiskErr)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -27,6 +28,7 @@ func TestMain(m *testing.M) {
 type running struct {
 	t                         *testing.T
 	public, admin, ops, token string
+	alone                     bool // its control side may never come up
 	log                       *printed
 	stop                      func() (exit int)
 }
@@ -86,8 +88,18 @@ func (p *printed) await(t *testing.T, pattern string, ended <-chan int) []string
 // start runs serve on free ports and waits until its control side is up.
 func start(t *testing.T, args ...string) *running {
 	t.Helper()
+	return launch(t, &running{t: t, log: new(printed)}, args)
+}
+
+// startAlone does not wait for the control side.
+func startAlone(t *testing.T, args ...string) *running {
+	t.Helper()
+	return launch(t, &running{t: t, log: new(printed), alone: true}, args)
+}
+
+func launch(t *testing.T, r *running, args []string) *running {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	r := &running{t: t, log: new(printed)}
 	out, ended := new(printed), make(chan int, 1)
 	go func() {
 		ended <- run(ctx, append([]string{"serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"}, args...), out, r.log)
@@ -103,8 +115,11 @@ func start(t *testing.T, args ...string) *running {
 			t.Errorf("serve ended with %d:\n%s", code, r.log)
 		}
 	})
-	ops := out.await(t, `public +(http://\S+)/route\nadmin +(http://\S+)/api/v1/\S+\nops +(http://\S+)/metrics\n`, ended)
-	r.public, r.admin, r.ops = ops[1], ops[2], ops[3]
+	where := out.await(t, `public +(http://\S+)/route\nadmin +(http://\S+)/api/v1/\S+\nops +(http://\S+)/metrics\n`, ended)
+	r.public, r.admin, r.ops = where[1], where[2], where[3]
+	if !r.alone {
+		out.await(t, `serving +`, ended)
+	}
 	if m := regexp.MustCompile(`token +(dsp_\S+)`).FindStringSubmatch(out.String()); m != nil {
 		r.token = m[1]
 	}
@@ -238,6 +253,55 @@ func TestALostDatabaseChangesNoAnswer(t *testing.T) {
 	if after.Domain != before.Domain || after.Release != before.Release {
 		t.Errorf("before %+v, after %+v", before, after)
 	}
+	status, body := r.post("/emergency", `{"action":"swap","reason":"try","targets":[{"app":"mobile","region":"sh","expect":"sh-main","from":"sh-main","to":"sh-spare"}]}`)
+	if status != http.StatusConflict || !bytes.Contains(body, []byte("no_release")) && !bytes.Contains(body, []byte("store_behind")) {
+		t.Errorf("a change on an empty database under a served release: %d %s", status, body)
+	}
+}
+
+// e48: a database that accepts connections and never speaks keeps nobody from
+// the copy on disk, and the node says what is wrong.
+func TestAMuteDatabaseDelaysNoAnswer(t *testing.T) {
+	data := t.TempDir()
+	r := start(t, "--demo", "--data", data)
+	before := r.route("app=mobile", "X-Device-Id", "d-1001")
+	r.stop()
+	mute, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mute.Close()
+	r = startAlone(t, "--data", data, "--allowed-suffixes", "a.com.cn,b.com.cn,bank.example", "--db", "mysql:u:p@tcp("+mute.Addr().String()+")/d")
+	if after := r.route("app=mobile", "X-Device-Id", "d-1001"); after.Domain != before.Domain || after.Release != before.Release {
+		t.Errorf("before %+v, after %+v", before, after)
+	}
+	if status, body := r.get(r.ops + "/readyz"); status != http.StatusOK || !bytes.Contains(body, []byte("[-]database: nothing can be changed")) {
+		t.Errorf("readyz: %d %s", status, body)
+	}
+	if status, body := r.get(r.admin + "/api/v1/me"); status != http.StatusServiceUnavailable || !bytes.Contains(body, []byte("control_down")) {
+		t.Errorf("admin API: %d %s", status, body)
+	}
+}
+
+// e45: a broken first document ends a node that has nothing to serve, naming
+// every mistake, and does not touch one that has.
+func TestABrokenFirstDocument(t *testing.T) {
+	dir := t.TempDir()
+	broken := filepath.Join(dir, "broken.yaml")
+	if err := os.WriteFile(broken, []byte("apps:\n  - key: mobile\n    fallbak: x\n    session_ttl: 30\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	exit, _, stderr := command(t, "serve", "--data", filepath.Join(dir, "none"), "--allowed-suffixes", "bank.example", "--bootstrap", broken,
+		"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0")
+	if exit != 1 || !strings.Contains(stderr, "broken.yaml:3:") || !strings.Contains(stderr, "broken.yaml:4:") {
+		t.Errorf("without a copy on disk: exit %d, %s", exit, stderr)
+	}
+	data := filepath.Join(dir, "some")
+	start(t, "--demo", "--data", data).stop()
+	r := start(t, "--data", data, "--four-eyes", "off", "--allowed-suffixes", "a.com.cn,b.com.cn,bank.example", "--bootstrap", broken)
+	if a := r.route("app=mobile", "X-Device-Id", "d-1001"); a.Release != 1 {
+		t.Errorf("with a release: %+v", a)
+	}
 }
 
 func TestReadyOnlyWithARelease(t *testing.T) {
@@ -267,7 +331,7 @@ func TestBootstrapWithFourEyesWaitsForASecondPerson(t *testing.T) {
 	}
 }
 
-// e37, P13 in small: a demo that is stopped leaves neither goroutines (TestMain) nor its folder.
+// A demo that is stopped leaves neither goroutines (TestMain) nor its folder.
 func TestTheDemoCleansUp(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	r := start(t, "--demo")
