@@ -50,26 +50,35 @@ type fixture struct {
 	keys     *release.Keyring
 	loader   *release.Loader
 	key      whitelist.Key // of lists
+	dir      string        // of the key files
 	now      atomic.Int64  // nanoseconds after testNow
 }
 
 func newFixture(tb testing.TB, with ...func(*Options)) *fixture {
 	tb.Helper()
-	f := &fixture{registry: prometheus.NewRegistry(), current: new(current)}
-	f.keys, f.loader = newKeys(tb)
+	f := newReplica(tb, tb.TempDir(), with...)
+	f.current.Store(f.snapshotOf(tb, 412, nil))
+	return f
+}
+
+// newReplica is a fixture before its first release. It reads its keys from dir,
+// as every other replica on that directory does.
+func newReplica(tb testing.TB, dir string, with ...func(*Options)) *fixture {
+	tb.Helper()
+	f := &fixture{registry: prometheus.NewRegistry(), current: new(current), dir: dir}
+	f.keys, f.loader = newKeys(tb, dir)
 	list := f.keys.List.Current()
 	var err error
 	if f.key, err = whitelist.NewKey(list.ID(), list.Secret()); err != nil {
 		tb.Fatal(err)
 	}
-	f.current.Store(f.snapshotOf(tb, 412, nil))
 	opt := Options{
 		Releases: f.current, Registry: f.registry, HashID: f.key.Hash,
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
 		CORSOrigins:    []string{"https://m.bank.example"},
 		Replica:        policy.Replica{Region: "sh", Cluster: "k1", Env: "test"},
 		Databases:      policy.GeoDigests{City: "c17"},
-		Now:            func() time.Time { return testNow.Add(time.Duration(f.now.Load())) },
+		Now:            f.clock,
 	}
 	for _, w := range with {
 		w(&opt)
@@ -79,6 +88,8 @@ func newFixture(tb testing.TB, with ...func(*Options)) *fixture {
 	}
 	return f
 }
+
+func (f *fixture) clock() time.Time { return testNow.Add(time.Duration(f.now.Load())) }
 
 // get asks the public listener. Headers are pairs of name and value.
 func (f *fixture) get(target string, headers ...string) *httptest.ResponseRecorder {
@@ -116,11 +127,22 @@ type answer struct {
 // ask is get for a request that must be answered 200.
 func (f *fixture) ask(tb testing.TB, target string, headers ...string) answer {
 	tb.Helper()
-	w := f.get(target, headers...)
-	if w.Code != http.StatusOK {
-		tb.Fatalf("%s %v: %d %s", target, headers, w.Code, w.Body)
+	a, ok := f.try(tb, target, headers...)
+	if !ok {
+		tb.FailNow()
 	}
-	return read(tb, w)
+	return a
+}
+
+// try is ask for goroutines that must not end the test.
+func (f *fixture) try(tb testing.TB, target string, headers ...string) (a answer, ok bool) {
+	tb.Helper()
+	w := f.get(target, headers...)
+	if err := json.Unmarshal(w.Body.Bytes(), &a); w.Code != http.StatusOK || err != nil {
+		tb.Errorf("%s %v: %d %s, %v", target, headers, w.Code, w.Body, err)
+		return a, false
+	}
+	return a, true
 }
 
 func read(tb testing.TB, w *httptest.ResponseRecorder) answer {
@@ -211,10 +233,10 @@ func (b *buffer) lines() []string {
 	return strings.Split(text, "\n")
 }
 
-// newKeys makes a keyring, and the loader that trusts it.
-func newKeys(tb testing.TB) (*release.Keyring, *release.Loader) {
+// newKeys reads the keyring in dir, which the first call makes, and a loader that trusts it.
+func newKeys(tb testing.TB, dir string) (*release.Keyring, *release.Loader) {
 	tb.Helper()
-	ring, err := release.LoadKeys(release.KeyFilesIn(tb.TempDir()), true)
+	ring, err := release.LoadKeys(release.KeyFilesIn(dir), true)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -233,6 +255,26 @@ func newKeys(tb testing.TB) (*release.Keyring, *release.Loader) {
 // signed, verified and compiled like any other.
 func (f *fixture) snapshotOf(tb testing.TB, number uint64, edit func(*release.Document)) *release.Snapshot {
 	tb.Helper()
+	return f.load(tb, f.publish(tb, number, edit))
+}
+
+// published is a signed release and the blobs that it names.
+type published struct {
+	signed release.Signed
+	blobs  memory
+}
+
+func (f *fixture) load(tb testing.TB, p published) *release.Snapshot {
+	tb.Helper()
+	snap, err := f.loader.Load(tb.Context(), p.signed, p.blobs, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return snap
+}
+
+func (f *fixture) publish(tb testing.TB, number uint64, edit func(*release.Document)) published {
+	tb.Helper()
 	text, err := os.ReadFile("testdata/bank.yaml")
 	if err != nil {
 		tb.Fatal(err)
@@ -249,7 +291,7 @@ func (f *fixture) snapshotOf(tb testing.TB, number uint64, edit func(*release.Do
 		Cause: release.Cause{Action: "publish", By: "test"}, Created: testNow.Add(-time.Hour), Above: number - 1}
 	blobs := memory{}
 	for i := range doc.Lists {
-		f.store(tb, blobs, change.Lists, &doc.Lists[i])
+		f.store(tb, blobs, change.Lists, normalIDs(tb, doc, &doc.Lists[i]))
 	}
 	for _, app := range doc.Apps {
 		change.Approve.Hosts = append(change.Approve.Hosts, app.Fallback)
@@ -267,11 +309,25 @@ func (f *fixture) snapshotOf(tb testing.TB, number uint64, edit func(*release.Do
 	if err != nil {
 		tb.Fatal(err)
 	}
-	snap, err := f.loader.Load(tb.Context(), signed, blobs, nil)
+	return published{signed, blobs}
+}
+
+// normalIDs brings the ids of a list into normal form, as every import does.
+func normalIDs(tb testing.TB, doc *release.Document, l *release.List) *release.List {
+	tb.Helper()
+	folds, _ := doc.FoldsIDs(l.Key)
+	normal, err := whitelist.NewNormalizer(doc.AbsentIDs, folds)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return snap
+	for i, raw := range *l.IDs {
+		id, why := normal.Normalize(raw)
+		if why != whitelist.Present {
+			tb.Fatalf("list %s: %q is %v", l.Key, raw, why)
+		}
+		(*l.IDs)[i] = id
+	}
+	return l
 }
 
 // store moves the ids of a list out of the document into blobs.
