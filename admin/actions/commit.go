@@ -32,6 +32,8 @@ type Acknowledgement struct {
 // Preview is what a change would do.
 type Preview struct {
 	Changes []release.Difference `json:"changes"`
+	// Buckets is which of an app's 10,000 buckets change hands, by policy.
+	Buckets []release.BucketMove `json:"buckets" doc:"of 10,000, by policy and otherwise; from and to are regions, empty for the next policy. Exact, unless redrawn: then another salt or id draws the buckets anew and this is to be expected"`
 	// Moved is how many of 10,000 synthetic requests would get another region, by app.
 	Moved   map[string]int `json:"moved" doc:"of 10,000 synthetic requests, by app; labelled so because no real traffic is in it"`
 	Refused *Refusal       `json:"refused,omitempty" doc:"why the change would be refused as it was asked for"`
@@ -79,11 +81,12 @@ func (a *Actions) preview(ctx context.Context, d draft) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	changes, err := difference(before, release.Configuration{Document: &next.Document, Operational: next.Operational})
+	after := release.Configuration{Document: &next.Document, Operational: next.Operational}
+	changes, err := difference(before, after)
 	if err != nil {
 		return Outcome{}, err
 	}
-	p := &Preview{Changes: changes, Moved: map[string]int{}}
+	p := &Preview{Changes: changes, Buckets: release.BucketMoves(before, after), Moved: map[string]int{}}
 	if cur != nil {
 		p.Moved = release.Moved(cur, snapshot)
 	}

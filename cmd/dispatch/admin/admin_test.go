@@ -337,6 +337,7 @@ type outcome struct {
 	Acknowledged struct{ Replicas, Of int }
 	Preview      *struct {
 		Changes []release.Difference
+		Buckets []release.BucketMove
 		Moved   map[string]int
 		Refused *struct{ Code, Detail, Hint string }
 	}

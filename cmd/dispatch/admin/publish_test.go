@@ -75,6 +75,10 @@ func TestADryRunWritesNothing(t *testing.T) {
 			if moved := o.Preview.Moved["mobile"]; moved < 400 || moved > 600 || o.Preview.Moved["corporate"] != 0 {
 				t.Errorf("of 10,000 requests %v move, want about 500 of mobile only", o.Preview.Moved)
 			}
+			exact := release.BucketMove{App: "mobile", Policy: "otherwise", From: "sh", To: "hf", Buckets: 500} // e11
+			if len(o.Preview.Buckets) != 1 || o.Preview.Buckets[0] != exact {
+				t.Errorf("the buckets %v move, want %v alone", o.Preview.Buckets, exact)
+			}
 			if len(o.Preview.Changes) == 0 || !strings.Contains(o.Preview.Changes[0].Path, "apps[mobile].otherwise") || o.Preview.Refused != nil {
 				t.Errorf("the preview is %+v", o.Preview)
 			}
