@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"dispatch.example/dispatch/admin/actions"
@@ -25,6 +27,11 @@ type adminInitCmd struct {
 // Run refuses while an administrator's token works: its holder makes the next
 // ones. When the last has expired or is revoked, this is the way back in.
 func (c *adminInitCmd) Run(ctx context.Context, out streams) (err error) {
+	if file, ok := strings.CutPrefix(c.DB, "sqlite:"); ok {
+		if _, err := os.Stat(file); err != nil { // or a mistyped name would get a database and a token for nothing
+			return fmt.Errorf("look for the database: %w\ntry: dispatch migrate with the same --db makes a new one", err)
+		}
+	}
 	st, err := store.Open(ctx, c.DB, store.Options{})
 	if err != nil {
 		return err

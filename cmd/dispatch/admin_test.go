@@ -13,6 +13,7 @@ import (
 // back in; while one works, its holder is asked.
 func TestALostAdministratorIsReplaced(t *testing.T) {
 	db := "sqlite:" + filepath.Join(t.TempDir(), "d.db")
+	command(t, "migrate", "--db", db)
 	if exit, _, stderr := command(t, "admin", "init", "--db", db); exit != 0 {
 		t.Fatal(stderr)
 	}

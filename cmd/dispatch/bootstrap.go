@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
@@ -11,6 +12,7 @@ import (
 	"slices"
 
 	"dispatch.example/dispatch/admin/actions"
+	"dispatch.example/dispatch/domain"
 	"dispatch.example/dispatch/examples"
 	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/ledger"
@@ -21,9 +23,11 @@ import (
 // starts the process brings the file and the tables beside it.
 type bootstrap struct {
 	files    fs.FS
-	name     string
+	name     string // in files
+	path     string // as the flag has it
 	do       *actions.Actions
 	hosts    hostRegister
+	suffixes domain.Suffixes
 	fourEyes bool
 	log      *slog.Logger
 }
@@ -54,10 +58,13 @@ var bootstrapper = actions.Actor{Name: "bootstrap", Role: actions.Administrator}
 func (b bootstrap) run(ctx context.Context) error {
 	data, err := fs.ReadFile(b.files, b.name)
 	if err != nil {
-		return fmt.Errorf("read first configuration: %w", err)
+		return fmt.Errorf("read first configuration %s: %w", b.path, err)
 	}
 	doc, err := release.Parse(b.name, data)
 	if err != nil {
+		return err
+	}
+	if err := b.inside(doc); err != nil {
 		return err
 	}
 	missing, err := b.register(ctx, doc)
@@ -94,6 +101,18 @@ func (b bootstrap) run(ctx context.Context) error {
 		b.log.WarnContext(ctx, "first configuration", "warning", warning.String())
 	}
 	return nil
+}
+
+// inside names every host that could never be approved.
+func (b bootstrap) inside(doc *release.Document) error {
+	var p fault.Problems
+	for host, path := range doc.Domains() {
+		if normal, err := domain.NormalHost(host); err == nil && normal == host && !b.suffixes.Allows(host) {
+			p.Addf(path, "%s lies outside the allowed suffixes %s", host, b.suffixes)
+		}
+	}
+	slices.SortFunc(p, func(x, y fault.Problem) int { return cmp.Compare(x.Path, y.Path) })
+	return p.Err("outside_suffixes", b.name+" needs more of --allowed-suffixes")
 }
 
 // register proposes the document's hosts, approves them where one person may,

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,6 +101,9 @@ func (p *process) storeOptions() store.Options {
 // ping is what /readyz says of the database.
 func (p *process) ping() error {
 	const away = "nothing can be changed, answers go on"
+	if n := p.behindBy.Load(); n > 0 {
+		return fmt.Errorf("%s: it lacks the last %d releases", away, n)
+	}
 	st := p.store.Load()
 	if st == nil {
 		return errors.New(away + "; this node's log says why")
@@ -116,14 +120,26 @@ func (p *process) ping() error {
 func (p *process) catchUp(ctx context.Context, st *store.Store, do *actions.Actions) error {
 	newest, err := st.Latest(ctx, release.StreamEdge)
 	if fault.KindOf(err) == fault.NotFound {
-		files, name, ok := p.cfg.firstDocument()
-		if !ok || p.keeper.Current() != nil {
+		if cur := p.keeper.Current(); cur != nil {
+			p.behind(ctx, 0, cur.Number)
 			return nil
 		}
-		return bootstrap{files: files, name: name, do: do, hosts: st, fourEyes: p.cfg.FourEyes == "on", log: p.log}.run(ctx)
+		files, name, ok := p.cfg.firstDocument()
+		if !ok {
+			return nil
+		}
+		return bootstrap{files: files, name: name, path: cmp.Or(p.cfg.Bootstrap, name), do: do, hosts: st, suffixes: p.suffixes,
+			fourEyes: p.cfg.FourEyes == "on", log: p.log}.run(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("read newest release: %w", err)
+	}
+	if p.cfg.Bootstrap != "" {
+		p.log.InfoContext(ctx, "a release exists already, the first configuration is not read", "release", newest.Number, "file", p.cfg.Bootstrap)
+	}
+	if cur := p.keeper.Current(); cur != nil && cur.Number > newest.Number {
+		p.behind(ctx, newest.Number, cur.Number)
+		return nil
 	}
 	if err := p.keeper.Accept(ctx, newest, st, "database"); err != nil {
 		if p.keeper.Current() == nil {
@@ -132,6 +148,13 @@ func (p *process) catchUp(ctx context.Context, st *store.Store, do *actions.Acti
 		p.log.ErrorContext(ctx, "the newest release of the database was refused; the one before goes on", "release", newest.Number, "err", err)
 	}
 	return nil
+}
+
+// behind says that the database has lost what is being served.
+func (p *process) behind(ctx context.Context, newest, served uint64) {
+	p.behindBy.Store(served - newest)
+	p.log.ErrorContext(ctx, "the database ends before the release that is served: nothing can be changed", "database", newest, "served", served,
+		"try", "stop, put back the newest backup of the database, start again; docs/operate.md, A lost database")
 }
 
 // adminHandler answers 503 until the control side is up.

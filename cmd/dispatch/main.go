@@ -28,6 +28,7 @@ type commands struct {
 	Migrate migrateCmd `cmd:"" help:"Bring the database to this program's schema."`
 	Keys    keysCmd    `cmd:"" help:"Make and export keys."`
 	Admin   adminCmd   `cmd:"" help:"First administrator."`
+	Version versionCmd `cmd:"" help:"What this program was built from."`
 }
 
 func main() {
@@ -53,7 +54,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exit
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "dispatch: %v\ntry: dispatch --help\n", err)
+		fmt.Fprintf(stderr, "dispatch: %v\ntry: %s\n", err, helpFor(args))
 		return 2
 	}
 	cli.BindTo(ctx, (*context.Context)(nil))
@@ -67,6 +68,18 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // envPrefix begins the environment name of every flag.
 const envPrefix = "DISPATCH"
+
+// helpFor is the command that shows the flags of the command that was typed.
+func helpFor(args []string) string {
+	words := []string{"dispatch"}
+	for _, arg := range args {
+		if strings.HasPrefix(arg, "-") {
+			break
+		}
+		words = append(words, arg)
+	}
+	return strings.Join(append(words, "--help"), " ")
+}
 
 // knownEnvironment refuses a DISPATCH_ variable that no flag reads: it is a
 // setting that somebody believes to be in force.

@@ -145,6 +145,12 @@ func TestKeysAreMadeOnceAndExportedWithoutSecrets(t *testing.T) {
 	}
 }
 
+func TestVersionNamesTheProgram(t *testing.T) {
+	if exit, stdout, stderr := command(t, "version"); exit != 0 || !strings.HasPrefix(stdout, "dispatch ") || !strings.Contains(stdout, "go1.") {
+		t.Errorf("version: %d %q %s", exit, stdout, stderr)
+	}
+}
+
 func TestMigrateMayRunTwice(t *testing.T) {
 	db := "sqlite:" + filepath.Join(t.TempDir(), "d.db")
 	if exit, stdout, stderr := command(t, "migrate", "--db", db); exit != 0 || stdout == "" {
@@ -157,6 +163,10 @@ func TestMigrateMayRunTwice(t *testing.T) {
 
 func TestTheFirstAdministratorIsMadeOnce(t *testing.T) {
 	db := "sqlite:" + filepath.Join(t.TempDir(), "d.db")
+	if exit, _, stderr := command(t, "admin", "init", "--db", db); exit != 1 || !strings.Contains(stderr, "dispatch migrate") {
+		t.Errorf("admin init on a mistyped name: %d %s", exit, stderr)
+	}
+	command(t, "migrate", "--db", db)
 	if exit, stdout, stderr := command(t, "admin", "init", "--db", db); exit != 0 || !strings.HasPrefix(stdout, "dsp_adm_") {
 		t.Errorf("admin init: %d %q %s", exit, stdout, stderr)
 	}

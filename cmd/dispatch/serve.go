@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -39,6 +40,7 @@ type process struct {
 	handler  *handler.Handler
 	admin    atomic.Pointer[http.Handler] // nil until the control side is up
 	store    atomic.Pointer[store.Store]  // the same
+	behindBy atomic.Uint64                // releases that are served and not in the database
 	public   net.Listener
 	adminL   net.Listener
 	ops      net.Listener
@@ -118,6 +120,9 @@ func (p *process) buildHandler() error {
 	opt := handler.Options{Releases: p.keeper, Registry: registry, Log: p.log, Status: p.keeper.Status, Checks: p.checks(), TrustedProxies: p.cfg.proxies,
 		CORSOrigins: p.cfg.CORSOrigins, RecordKeys: func() []byte { return jwks }, Replica: p.cfg.replica(), Databases: p.geo.Digests()}
 	if p.cfg.DecisionLog != "off" {
+		if err := writable(p.cfg.DecisionLog); err != nil {
+			return err
+		}
 		current := p.keys.List.Current()
 		key, err := whitelist.NewKey(current.ID(), current.Secret())
 		if err != nil {
@@ -130,6 +135,15 @@ func (p *process) buildHandler() error {
 		return err
 	}
 	return nil
+}
+
+// writable finds out at the start what would otherwise show at the first decision.
+func writable(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("open decision log: %w\ntry: another --decision-log, or off", err)
+	}
+	return f.Close()
 }
 
 // checks are the lines of /readyz on the ops listener beside the release.
@@ -186,9 +200,28 @@ func (p *process) run(ctx context.Context) error {
 	g.Go(func() error { return p.serve(ctx, handler.OpsServer(p.handler.Ops(), p.log), p.ops) })
 	g.Go(func() error { return p.serve(ctx, adminServer(p.adminHandler(), p.log), p.adminL) })
 	g.Go(func() error { return p.control(ctx) })
+	g.Go(func() error { return p.follow(ctx) })
 	err := g.Wait()
 	endLog()
 	return errors.Join(err, <-logged)
+}
+
+// follow logs what is taken into use and when the process stops.
+func (p *process) follow(ctx context.Context) error {
+	for {
+		changed := p.keeper.Changed()
+		if cur := p.keeper.Current(); cur != nil {
+			s, cause := p.keeper.Status(), cur.Manifest.Cause
+			p.log.InfoContext(ctx, "release in use", "release", cur.Number, "seq", cur.Seq, "from", s.Source,
+				"action", cause.Action, "by", cause.By, "reason", cause.Reason, "damaged_copies", s.DiskBad)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			p.log.InfoContext(context.WithoutCancel(ctx), "stopping", "why", context.Cause(ctx).Error())
+			return nil
+		}
+	}
 }
 
 // serve runs one server until ctx ends, then lets requests under way finish.

@@ -253,8 +253,14 @@ func TestALostDatabaseChangesNoAnswer(t *testing.T) {
 	if after.Domain != before.Domain || after.Release != before.Release {
 		t.Errorf("before %+v, after %+v", before, after)
 	}
+	if _, ready := r.get(r.ops + "/readyz"); !bytes.Contains(ready, []byte("[-]database: nothing can be changed, answers go on: it lacks the last 1 releases")) {
+		t.Errorf("readyz says %s", ready)
+	}
+	if !strings.Contains(r.log.String(), "A lost database") {
+		t.Errorf("the log does not say what to do:\n%s", r.log)
+	}
 	status, body := r.post("/emergency", `{"action":"swap","reason":"try","targets":[{"app":"mobile","region":"sh","expect":"sh-main","from":"sh-main","to":"sh-spare"}]}`)
-	if status != http.StatusConflict || !bytes.Contains(body, []byte("no_release")) && !bytes.Contains(body, []byte("store_behind")) {
+	if status != http.StatusConflict || !bytes.Contains(body, []byte("store_behind")) {
 		t.Errorf("a change on an empty database under a served release: %d %s", status, body)
 	}
 }
@@ -301,6 +307,25 @@ func TestABrokenFirstDocument(t *testing.T) {
 	r := start(t, "--data", data, "--four-eyes", "off", "--allowed-suffixes", "a.com.cn,b.com.cn,bank.example", "--bootstrap", broken)
 	if a := r.route("app=mobile", "X-Device-Id", "d-1001"); a.Release != 1 {
 		t.Errorf("with a release: %+v", a)
+	}
+}
+
+// Whoever starts a node with too few suffixes hears of every host at once.
+func TestBootstrapNamesHostsOutsideTheSuffixes(t *testing.T) {
+	exit, _, stderr := command(t, "serve", "--data", t.TempDir(), "--allowed-suffixes", "bank.example", "--bootstrap", "../../examples/mobile-bank.yaml",
+		"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0")
+	if exit != 1 || !strings.Contains(stderr, "wapabst.a.com.cn lies outside") || !strings.Contains(stderr, "wapcdst.b.com.cn lies outside") {
+		t.Errorf("exit %d: %s", exit, stderr)
+	}
+}
+
+func TestTheLogSaysWhatIsInUse(t *testing.T) {
+	r := start(t, "--demo")
+	r.post("/emergency", `{"action":"swap","reason":"sh-main burns","targets":[{"app":"mobile","region":"sh","expect":"sh-main","from":"sh-main","to":"sh-spare"}]}`)
+	r.log.await(t, `"msg":"release in use","release":2,.*"action":"swap","by":"administrator","reason":"sh-main burns"`, nil)
+	r.stop()
+	if log := r.log.String(); !strings.Contains(log, `"msg":"stopping"`) {
+		t.Errorf("the log does not say that it stops:\n%s", log)
 	}
 }
 

@@ -77,3 +77,43 @@ func (f failing) SaveRecords(ctx context.Context, stream string, r release.Recor
 	}
 	return f.Store.SaveRecords(ctx, stream, r, c)
 }
+
+// An action that hangs in the database holds up the next one for 30 seconds, not for ever.
+func TestAHangingChangeLetsTheNextOneThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &control{t: t, kind: "sqlite", dir: t.TempDir(), log: new(printed), clock: new(clock)}
+		c.dsn = "sqlite:" + filepath.Join(c.dir, "dispatch.db")
+		hang := true
+		c.build(func(s *store.Store) actions.Ledger { return hanging{s, &hang} })
+		c.approveAll()
+		start, by := time.Now(), actions.Write{Actor: actions.Actor{Name: "test"}, Reason: "test"}
+		publish := func() error {
+			_, err := c.do.Publish(context.WithoutCancel(t.Context()), by, actions.Publication{Document: []byte(bank)})
+			return err
+		}
+		first := make(chan error, 1)
+		go func() { first <- publish() }()
+		synctest.Wait()
+		if err := publish(); err != nil || c.current() != 1 {
+			t.Errorf("the second change: %v; release %d is served", err, c.current())
+		}
+		if err := <-first; err == nil || time.Since(start) != 30*time.Second {
+			t.Errorf("the first change ended with %v after %s", err, time.Since(start))
+		}
+	})
+}
+
+// hanging is a store whose first Append ends only with its context.
+type hanging struct {
+	*store.Store
+	hang *bool
+}
+
+func (h hanging) Append(ctx context.Context, w ledger.Write) error {
+	if *h.hang {
+		*h.hang = false
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return h.Store.Append(ctx, w)
+}
