@@ -7,11 +7,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"dispatch.example/dispatch/policy"
 )
 
 func TestKeeperIsEmptyUntilTheFirstRelease(t *testing.T) {
@@ -199,21 +202,68 @@ func TestKeeperWaitEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// e47: the age grows on the monotonic clock, whatever the source does.
-func TestKeeperTellsItsAge(t *testing.T) {
+// lostBlobs is a store that fails in turns: the blob is not there, the store
+// answers nonsense, it gives no answer in time.
+type lostBlobs struct{ asked int }
+
+func (l *lostBlobs) Blob(ctx context.Context, d Digest) ([]byte, error) {
+	l.asked++
+	switch l.asked % 3 {
+	case 0:
+		return nil, &fs.PathError{Op: "read blob", Path: d.String(), Err: fs.ErrNotExist}
+	case 1:
+		return []byte("<html>500</html>"), nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// e47: a source that fails for an hour changes no answer, and the age grows on
+// the monotonic clock.
+func TestKeeperOutlivesItsSource(t *testing.T) {
 	b := newBank(t)
+	b.first.Document.Apps[0].Policies = b.first.Document.Apps[0].Policies[:2] // staff and gray; the split is the rest
 	s := b.sign(b.first)
+	newer := b.sign(next(b.first, func(d *Document, _ *Operational, c *Change) {
+		d.Apps[0].Otherwise = policy.Action{Region: "hf"}
+		c.Lists = map[string]Digest{"staff-devices": b.list(slices.Values([]string{"d-7"}))}
+		c.Approve = Approval{BigMove: true}
+	}))
+	answers := func(snap *Snapshot) (all []string) {
+		for n := range 1_000 {
+			all = append(all, decide(snap, "mobile", fmt.Sprint("d-", n+500)))
+		}
+		return all
+	}
 	synctest.Test(t, func(t *testing.T) {
 		k := b.keeper(nil)
 		if err := k.Accept(t.Context(), s, b.blobs, "publisher"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Hour)
-		if err := k.Accept(t.Context(), Signed{}, b.blobs, "publisher"); err == nil {
-			t.Fatal("nothing was accepted")
+		before, began := answers(k.Current()), time.Now()
+		store := new(lostBlobs)
+		for time.Since(began) < time.Hour {
+			if err := k.Accept(t.Context(), newer, store, "publisher"); err == nil {
+				t.Fatal("a release without its lists was accepted")
+			}
+			if !slices.Equal(answers(k.Current()), before) {
+				t.Fatalf("other answers after %v without a source", time.Since(began))
+			}
+			if age := k.Status().Age; age != time.Since(began) {
+				t.Fatalf("age %v after %v", age, time.Since(began))
+			}
+			time.Sleep(time.Minute)
 		}
-		if age := k.Status().Age; age != time.Hour {
-			t.Errorf("age %v, want 1h", age)
+		if st := k.Status(); st.Number != 1 || st.Age < time.Hour || st.Refusal == nil || store.asked < 50 {
+			t.Errorf("after %d questions the status is %+v", store.asked, st)
+		}
+		if err := k.Accept(t.Context(), newer, b.blobs, "publisher"); err != nil {
+			t.Fatalf("the source is back: %v", err)
+		}
+		if st := k.Status(); st.Number != 2 || st.Age != 0 || slices.Equal(answers(k.Current()), before) {
+			t.Errorf("the source is back, and the status is %+v", st)
 		}
 	})
 }
