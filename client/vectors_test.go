@@ -2,8 +2,10 @@ package client_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -155,6 +157,31 @@ func TestRecordVectorsCoverEveryRefusal(t *testing.T) {
 		if !covered[why] && !slices.Contains(network, why) {
 			t.Errorf("no vector is refused as %s", why)
 		}
+	}
+}
+
+// bucketFiles are the SHA-256 of vectors/buckets.json by version of the algorithm.
+// A released version never changes: its phones and exports are out there. A new
+// algorithm is a new line here, beside policy.BucketAlgorithm.
+func bucketFiles() map[int]string {
+	return map[int]string{
+		1: "a0b4648b8e1356286f8dda9627f15aadd56b7177fe80308fafcfb286292644db",
+	}
+}
+
+// e9: no byte of the bucket vectors changes without a new version of the algorithm.
+func TestBucketVectorsArePinnedToTheirAlgorithm(t *testing.T) {
+	t.Parallel()
+	raw, err := os.ReadFile("vectors/buckets.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct{ Algorithm int }
+	if err := json.Unmarshal(raw, &file); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := fmt.Sprintf("%x", sha256.Sum256(raw)), bucketFiles()[file.Algorithm]; got != want {
+		t.Errorf("vectors/buckets.json of algorithm %d has the SHA-256 %s, want %q: undo the change, or raise the algorithm", file.Algorithm, got, want)
 	}
 }
 
