@@ -10,6 +10,8 @@ import (
 
 // The race detector makes sync.Pool forget at random, so allocations are counted without it.
 
+const raceDetector = false
+
 // allocationsOverBareEcho is the budget of one /route with metrics and decision
 // log on: none of our own per request beyond what bare Echo spends.
 const allocationsOverBareEcho = 0

@@ -16,8 +16,9 @@ import (
 	"dispatch.example/dispatch/release"
 )
 
-// TestSeriesAreBounded is e71: however many ids come, the series are those of
-// the configuration, and no id is in any of them.
+// TestSeriesAreBounded is e71 with names of every kind; TestMemoryIsFlat has its
+// million ids. However many ids come, the series are those of the
+// configuration, and no id is in any of them.
 func TestSeriesAreBounded(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

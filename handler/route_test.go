@@ -1,7 +1,9 @@
 package handler
 
 import (
+	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -41,7 +43,7 @@ func TestAnswerHasExactlyTheFieldsOfTheContract(t *testing.T) {
 	}
 }
 
-// TestIDsThatCountAsAbsent is e18, e19, e20 and the long ids of e24: always an
+// TestIDsThatCountAsAbsent is e20 and the unusable ids of e24 and e26: always an
 // answer, never bucket 0 for want of an id, and counted.
 func TestIDsThatCountAsAbsent(t *testing.T) {
 	t.Parallel()
@@ -61,18 +63,34 @@ func TestIDsThatCountAsAbsent(t *testing.T) {
 	}
 	f.wantMetric(t, `dispatch_ids_absent_total{app="corporate",id="user",why="placeholder"} 6`)
 	f.wantMetric(t, `dispatch_ids_absent_total{app="corporate",id="user",why="too_long"} 1`)
+
+	f.current.Store(f.snapshotOf(t, 413, func(d *release.Document) { d.AbsentIDs = []string{"guest"} }))
+	f.ask(t, "/route?app=corporate&user_id=Guest")
+	f.ask(t, "/route?app=corporate&user_id=null")
+	f.wantMetric(t, `dispatch_ids_absent_total{app="corporate",id="user",why="placeholder"} 7`)
 }
 
-// TestAShareOfEverybodyTakesRequestsWithoutAnID is the other half of e18.
-func TestAShareOfEverybodyTakesRequestsWithoutAnID(t *testing.T) {
+// TestSharesWithoutAnID is e18 and e19 by the contract: without the id, a share of
+// everybody takes the request and any other passes it on, 1,000 times out of
+// 1,000; a split draws by the client's prefix instead and says NO_ID.
+func TestSharesWithoutAnID(t *testing.T) {
 	t.Parallel()
+	const times = 1000
 	for of, want := range map[int]string{0: "bj", 1: "bj", 9999: "bj", 10000: "gz"} {
 		f := newFixture(t)
 		f.current.Store(f.snapshotOf(t, 413, func(d *release.Document) { d.Apps[1].Policies[1].Then.Share.Of = &of }))
-		if a := f.ask(t, "/route?app=corporate"); a.Region != want {
-			t.Errorf("share %d: region %s, want %s", of, a.Region, want)
+		for _, id := range []string{"", "&user_id=", "&user_id=%20%20%20"} {
+			for range times {
+				if a := f.ask(t, "/route?app=corporate"+id); a.Region != want {
+					t.Fatalf("share %d, id %q: region %s, want %s", of, id, a.Region, want)
+				}
+			}
 		}
 	}
+	f := newFixture(t)
+	region := f.ask(t, "/route").Region
+	f.ask(t, "/route?device_id=%20")
+	f.wantMetric(t, `dispatch_decisions_total{app="mobile",reason="NO_ID",region="`+region+`"} 2`)
 }
 
 // TestIDsOfEveryShapeAreAnswered is e24: ids are opaque.
@@ -86,22 +104,93 @@ func TestIDsOfEveryShapeAreAnswered(t *testing.T) {
 	}
 }
 
-// TestOneNormalFormServesListsAndBuckets is e23, e25 and e26 through the listener.
+// drawn is what a decision record says of the draw.
+type drawn struct {
+	Policy string
+	Bucket int
+}
+
+// draws asks /route as each device and returns what the records say.
+func draws(t *testing.T, edit func(*release.Document), devices []string) map[string]drawn {
+	t.Helper()
+	lines, _ := logged(t, func(f *fixture) {
+		f.current.Store(f.snapshotOf(t, 413, edit))
+		for _, raw := range devices {
+			f.ask(t, "/route?app=mobile&device_id="+raw)
+		}
+	})
+	out := make(map[string]drawn, len(lines))
+	for i, line := range lines {
+		var d drawn
+		if err := json.Unmarshal([]byte(line), &d); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		out[devices[i]] = d
+	}
+	return out
+}
+
+// TestOneNormalFormServesListsAndBuckets is e23 and e26 through the listener; how
+// a list is uploaded is whitelist's to test.
 func TestOneNormalFormServesListsAndBuckets(t *testing.T) {
+	t.Parallel()
+	const fullWidth = "%EF%BC%91%EF%BC%92" // digits one and two
+	inList := []string{"u1", "u1%20", "%20u1", "u1%0A", "u1%09", "%EF%BB%BFu1", "%C3%BC", "u%CC%88", fullWidth}
+	notIn := []string{"12", "b1", "%20b1%0A", "b%C3%BC", "bu%CC%88"}
+	got := draws(t, func(d *release.Document) {
+		ids := []string{"u1", "\u00fc", "\uff11\uff12"}
+		d.Lists[0].IDs = &ids
+	}, append(inList, notIn...))
+	for _, raw := range inList {
+		if got[raw].Policy != "staff" {
+			t.Errorf("id %q is not found in its list", raw)
+		}
+	}
+	for _, raw := range notIn {
+		if got[raw].Policy != "" || got[raw].Bucket < 0 {
+			t.Errorf("id %q: %+v, want a bucket and no policy", raw, got[raw])
+		}
+	}
+	if got["b1"] != got["%20b1%0A"] || got["b%C3%BC"] != got["bu%CC%88"] || got["b1"] == got["b%C3%BC"] {
+		t.Errorf("two forms of one id have different buckets: %v", got)
+	}
+}
+
+// TestCaseCountsUnlessFolded is e25 through the listener.
+func TestCaseCountsUnlessFolded(t *testing.T) {
+	t.Parallel()
+	for _, setting := range []string{"", release.CaseExact, release.CaseFold} {
+		got := draws(t, func(d *release.Document) {
+			ids := []string{"AbC"}
+			d.Lists[0].IDs, d.Apps[0].IDCase = &ids, setting
+		}, []string{"AbC", "abc", "XyZ", "xyz"})
+		folds := setting == release.CaseFold
+		if got["AbC"].Policy != "staff" || (got["abc"].Policy == "staff") != folds {
+			t.Errorf("id_case %q: the list with AbC says %+v to AbC and %+v to abc", setting, got["AbC"], got["abc"])
+		}
+		if got["XyZ"].Bucket < 0 || (got["XyZ"].Bucket == got["xyz"].Bucket) != folds {
+			t.Errorf("id_case %q: XyZ falls into %d, xyz into %d", setting, got["XyZ"].Bucket, got["xyz"].Bucket)
+		}
+	}
+}
+
+// TestAddressRulesMeetEverySpelling is e43 through the listener.
+func TestAddressRulesMeetEverySpelling(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.current.Store(f.snapshotOf(t, 413, func(d *release.Document) {
-		ids := []string{"u1", "\u00fc"}
-		d.Lists[0].IDs = &ids
-		d.Apps[0].Otherwise = policy.Action{Region: "hf"}
+		d.Apps[0].Policies[3].When.CIDR = []string{"172.16.0.0/12", "2001:db8::/32"}
+		d.Apps[0].Otherwise = policy.Action{Region: "sh"}
 	}))
-	for _, raw := range []string{"u1", "u1%20", "%20u1", "u1%0A", "u1%09", "%EF%BB%BFu1", "%C3%BC", "u%CC%88"} {
-		if a := f.ask(t, "/route?app=mobile&device_id="+raw); a.Region != "sh" {
-			t.Errorf("id %q is not found in its list: region %s", raw, a.Region)
+	for _, tc := range []struct{ addr, want string }{
+		{"172.23.0.7", "hf"}, {"::ffff:172.23.0.7", "hf"}, {"::ffff:172.32.0.7", "sh"},
+		{"2001:db8::1", "hf"}, {"2001:0DB8:0:0::1", "hf"}, {"2001:db9::1", "sh"}, {"fe80::1%eth0", "sh"}, {"::", "sh"},
+	} {
+		for _, from := range [][]string{{"peer", net.JoinHostPort(tc.addr, "1")}, {"X-Forwarded-For", tc.addr, "peer", "10.0.0.5:1"}} {
+			if a := f.ask(t, "/route", from...); a.Region != tc.want {
+				t.Errorf("%v: region %s, want %s", from, a.Region, tc.want)
+			}
 		}
-	}
-	if a := f.ask(t, "/route?app=mobile&device_id=U1"); a.Region != "hf" {
-		t.Error("case was folded without being asked")
 	}
 }
 
@@ -129,8 +218,9 @@ func TestAppsAreFoundAndNotGuessed(t *testing.T) {
 	}
 }
 
-// TestHeadersHaveNoAuthorityByTheirName is SEC6 and e44: what only a gateway may
-// say changes nothing when anybody else says it.
+// TestHeadersHaveNoAuthorityByTheirName is SEC6 and the first half of e44: what only
+// a gateway may say changes nothing when anybody else says it.
+// TestTheRecordSaysWhichAddressWon has the other half.
 func TestHeadersHaveNoAuthorityByTheirName(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -163,8 +253,8 @@ func TestDeviceOfTrustedProxyOnly(t *testing.T) {
 	f.wantMetric(t, `dispatch_ids_absent_total{app="corporate",id="device",why="untrusted"} 1`)
 }
 
-// TestASessionStays is e61, and e22's login: 100 requests of one session, a new
-// split, a login in between: one region.
+// TestASessionStays renews one session 100 times, over an hour and a half, with a
+// rule against it and a login in between: one region.
 func TestASessionStays(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -189,37 +279,39 @@ func TestASessionStays(t *testing.T) {
 	}
 }
 
-// TestASessionEndsByRule is e62: the share went to 0 and the token keeps its
-// region until it expires, or until the region is off.
+// TestASessionEndsByRule is e62: the share goes to 0 and the token keeps its
+// region, also for who logs out and in again, until it expires or the region is off.
 func TestASessionEndsByRule(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	gold := []string{"peer", "10.0.0.5:1"}
-	first := f.ask(t, "/route?app=corporate&user_id=u-1&attr.tier=gold", gold...)
-	if first.Region != "gz" {
-		t.Fatalf("region %s", first.Region)
+	gray := func(number uint64, of int, gz domain.RegionState) {
+		f.current.Store(f.snapshotOf(t, number, func(d *release.Document) {
+			d.Apps[1].Policies[1].Then.Share.Of, d.Apps[1].Regions[1].State = &of, gz
+		}))
 	}
-	again := func() answer { return f.ask(t, "/route?app=corporate&user_id=u-1&session="+first.Session, gold...) }
-	f.current.Store(f.snapshotOf(t, 413, func(d *release.Document) { d.Apps[1].Policies = nil }))
-	if a := again(); a.Region != "gz" {
-		t.Errorf("policy gone: region %s, want gz until the token ends", a.Region)
+	gray(413, policy.Whole, domain.Active)
+	token := f.ask(t, "/route?app=corporate&user_id=u-1").Session
+	want := func(user, region, why string) {
+		t.Helper()
+		if a := f.ask(t, "/route?app=corporate&user_id="+user+"&session="+token); a.Region != region {
+			t.Errorf("%s: %s is in %s, want %s", why, user, a.Region, region)
+		}
 	}
-	if a := f.ask(t, "/route?app=corporate&user_id=u-2&session="+first.Session, gold...); a.Region != "bj" {
-		t.Errorf("another user's token counted: region %s", a.Region)
-	}
+	want("u-1", "gz", "share of everybody")
+	gray(414, 0, domain.Active)
+	want("u-1", "gz", "share 0")
+	want("u-2", "bj", "somebody else's token")
+	want("u-1", "gz", "logged in again")
 	f.wantMetric(t, `dispatch_bad_inputs_total{kind="session"} 1`)
-	f.current.Store(f.snapshotOf(t, 414, func(d *release.Document) {
-		d.Apps[1].Policies, d.Apps[1].Regions[1].State = nil, domain.Off
-	}))
-	if a := again(); a.Region != "bj" {
-		t.Errorf("region off: %s", a.Region)
-	}
+	gray(415, 0, domain.Draining)
+	want("u-1", "gz", "region draining")
+	gray(416, 0, domain.Off)
+	want("u-1", "bj", "region off")
 	f.wantMetric(t, `dispatch_bad_inputs_total{kind="stale_session"} 1`)
-	f.current.Store(f.snapshotOf(t, 415, func(d *release.Document) { d.Apps[1].Policies = nil }))
+	gray(417, 0, domain.Active)
 	f.now.Store(int64(2 * time.Hour))
-	if a := again(); a.Region != "bj" {
-		t.Errorf("expired token: region %s", a.Region)
-	}
+	want("u-1", "bj", "token expired")
+	f.wantMetric(t, `dispatch_bad_inputs_total{kind="session"} 2`)
 }
 
 func TestNobodyLeftIsTheFallback(t *testing.T) {
@@ -255,7 +347,8 @@ func TestNoRelease(t *testing.T) {
 	f.wantMetric(t, `dispatch_requests_total{code="503"} 1`)
 }
 
-// TestAnswersAreNobodyElses is e69 and SEC24: no cache may keep one, no answer has a validator.
+// TestAnswersAreNobodyElses is SEC24 and the headers of e69: no cache may keep an
+// answer, and none has a validator.
 func TestAnswersAreNobodyElses(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
