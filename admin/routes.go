@@ -79,8 +79,8 @@ const (
 	// maxJSON bounds a JSON body in bytes. The largest, a patch of 20,000 ids of
 	// 256 bytes, has 5.2 MB before its quotes.
 	maxJSON = 8 << 20
-	// jsonTime bounds everything between a request with a JSON body, or none, and
-	// its answer. Streams have only the server's limits: an import may take minutes.
+	// jsonTime bounds the reading of a JSON body, and then the work on it. Streams
+	// have only the server's limits: an import may take minutes.
 	jsonTime = 30 * time.Second
 )
 
@@ -88,10 +88,10 @@ const (
 // that does it, whose errors become problems.
 func route[I, O any](api huma.API, a *API, e endpoint, do func(context.Context, *I) (*O, error)) {
 	op := huma.Operation{OperationID: e.id, Method: e.method, Path: "/api/v1" + e.path, Summary: e.summary,
-		Description: "Roles: " + strings.Join(e.roles, ", ") + ".",
-		Security:    []map[string][]string{{"token": {}}},
-		Metadata:    map[string]any{rolesKey: e.roles},
-		Responses:   map[string]*huma.Response{"default": {Ref: "#/components/responses/problem"}},
+		Description:  "Roles: " + strings.Join(e.roles, ", ") + ".",
+		Security:     []map[string][]string{{"token": {}}},
+		Metadata:     map[string]any{rolesKey: e.roles},
+		Responses:    map[string]*huma.Response{"default": {Ref: "#/components/responses/problem"}},
 		MaxBodyBytes: maxJSON, BodyReadTimeout: jsonTime}
 	if e.streams != "" {
 		// huma reads a body that has an object for a schema, or is JSON with any.

@@ -141,12 +141,19 @@ func New(opt Options) (*Actions, error) {
 	return a, nil
 }
 
+// turnTime is how long one action may keep the others waiting: a database that
+// hangs must not hold up the emergency behind it for longer. What a release of
+// lists with five million ids needs is seconds.
+const turnTime = 30 * time.Second
+
 // alone runs f while no other action of this process makes a release.
-func (a *Actions) alone(ctx context.Context, f func() error) error {
+func (a *Actions) alone(ctx context.Context, f func(context.Context) error) error {
 	select {
 	case <-a.turn:
 		defer func() { a.turn <- struct{}{} }()
-		return f()
+		limited, cancel := context.WithTimeout(ctx, turnTime)
+		defer cancel()
+		return f(limited)
 	case <-ctx.Done():
 		return fault.New(fault.Unavailable, "busy", "another change took too long").WithHint("try again").Because(ctx.Err())
 	}

@@ -63,7 +63,7 @@ func (a *Actions) Emergency(ctx context.Context, w Write, e Emergency) (Outcome,
 // another control node is faster.
 func (a *Actions) onNewest(ctx context.Context, w Write, draw func(context.Context, *release.Manifest) (draft, error)) (out Outcome, err error) {
 	for range emergencyTries {
-		err = a.alone(ctx, func() error {
+		err = a.alone(ctx, func(ctx context.Context) error {
 			parent, from, err := a.latest(ctx)
 			if err != nil {
 				return err

@@ -206,7 +206,7 @@ type listChange struct {
 // changeList makes the release, unless somebody else changed the same list meanwhile.
 // Other changes do not matter: the new release is made from the newest.
 func (a *Actions) changeList(ctx context.Context, w Write, c listChange) (out Outcome, err error) {
-	err = a.alone(ctx, func() error {
+	err = a.alone(ctx, func(ctx context.Context) error {
 		parent, from, err := a.latest(ctx)
 		if err != nil {
 			return err

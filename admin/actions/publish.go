@@ -34,7 +34,7 @@ func (a *Actions) Publish(ctx context.Context, w Write, p Publication) (Outcome,
 		if err != nil {
 			return Outcome{}, err
 		}
-		err = a.alone(ctx, func() error {
+		err = a.alone(ctx, func(ctx context.Context) error {
 			parent, from, err := a.latest(ctx)
 			if err != nil {
 				return err

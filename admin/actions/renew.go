@@ -40,7 +40,7 @@ func (a *Actions) KeepRecordsFresh(ctx context.Context, log *slog.Logger) error 
 
 // renew makes a set of records for the newest release with a higher seq.
 func (a *Actions) renew(ctx context.Context) error {
-	return a.alone(ctx, func() error {
+	return a.alone(ctx, func(ctx context.Context) error {
 		s, m, err := a.latest(ctx)
 		if err != nil || m == nil {
 			return err
