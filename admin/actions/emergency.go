@@ -186,7 +186,7 @@ func (a *Actions) revived(ctx context.Context, from, old *release.Manifest) (dra
 	if err != nil {
 		return draft{}, err
 	}
-	return draft{action: "relive", target: fmt.Sprintf("release %d", old.Number), details: map[string]any{"of": old.Number}, warnings: warnings,
+	return draft{action: "relive", target: fmt.Sprintf("release %d", old.Number), details: map[string]any{"of": old.Number}, warnings: append(warnings, replaced(from, &doc, old.Lists)...),
 		change: release.Change{Document: &doc, Operational: &ops, Lists: old.Lists, Tables: old.Tables,
 			Approve: release.Approval{BigMove: true, RegionRemoved: true}}}, nil
 }

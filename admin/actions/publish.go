@@ -106,7 +106,7 @@ func (a *Actions) fill(ctx context.Context, d *draft, doc *release.Document, sou
 	}
 	d.change.Document, d.change.Operational = doc, &ops
 	d.change.Lists, d.change.Tables = parts.listDigests, parts.tableDigests
-	d.blobs, d.warnings = parts.blobs, warnings
+	d.blobs, d.warnings = parts.blobs, append(warnings, replaced(d.from, doc, parts.listDigests)...)
 	return nil
 }
 

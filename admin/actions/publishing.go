@@ -187,3 +187,20 @@ func (p *publishing) given(l *release.List, path string) (*whitelist.IndexBlob, 
 	p.blobs = slices.AppendSeq(p.blobs, content.Blobs())
 	return content.Index(), nil
 }
+
+// replaced warns of stored lists that a document brings other ids for: somebody
+// may have imported or patched them since the document was written.
+func replaced(from *release.Manifest, doc *release.Document, lists map[string]release.Digest) []fault.Problem {
+	var warnings []fault.Problem
+	for i := range doc.Lists {
+		l := &doc.Lists[i]
+		old, err := listOf(from, l.Key)
+		if err != nil || from.Lists[l.Key] == lists[l.Key] {
+			continue
+		}
+		warnings = append(warnings, fault.Problem{Path: fmt.Sprintf("lists[%d]", i),
+			Detail: fmt.Sprintf("the %d ids of list %s are replaced by %d", old.Count, l.Key, l.Count),
+			Hint:   "a document without ids leaves the stored ones as they are"})
+	}
+	return warnings
+}

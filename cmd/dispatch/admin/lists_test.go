@@ -272,3 +272,28 @@ func (zeros) Read(p []byte) (int, error) {
 	}
 	return len(p), nil
 }
+
+// A document that brings ids, and a release that comes back, replace what was
+// patched since; the answer says so. The same ids warn of nothing.
+func TestReplacedIDsAreNamed(t *testing.T) {
+	each(t, func(t *testing.T, c *control) {
+		c.patch(`{"add":["e-1"],"reason":"one joined"}`).ok() // release 2
+		warns := func(o outcome) bool {
+			for _, w := range o.Warnings {
+				if w.Path == "lists[0]" && strings.Contains(w.Detail, "are replaced by") {
+					return true
+				}
+			}
+			return false
+		}
+		if o := c.publish(2, bank, "").outcome(); !warns(o) {
+			t.Errorf("a document with other ids warns of %v", o.Warnings)
+		}
+		if o := c.publish(3, bank, "").outcome(); warns(o) {
+			t.Errorf("a document with the same ids warns of %v", o.Warnings)
+		}
+		if o := c.post(actions.OnCall, "/releases/2/relive", `{"reason":"back"}`).outcome(); !warns(o) {
+			t.Errorf("a relive that brings ids back warns of %v", o.Warnings)
+		}
+	})
+}
