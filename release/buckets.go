@@ -96,7 +96,7 @@ func (l drawsList) find(policy string) draws {
 	return l[i]
 }
 
-// movesTo compares two of which at least one may be the zero value.
+// movesTo compares what became of d; either may have no action, and pass all on.
 func (d draws) movesTo(next draws) []BucketMove {
 	anew := d.salt != next.salt || d.by != next.by
 	if !anew && reflect.DeepEqual(d.then, next.then) {
