@@ -166,7 +166,11 @@ func (c *compiler) lists(path string, keys []string, not bool) []listRef {
 		if not && c.t.lists.Count(key) == 0 {
 			c.warn(element(path, i, len(keys)), "list %q is empty, so everybody is outside it", key)
 		}
-		refs = append(refs, listRef{number: number, of: c.t.lists.Of(number)})
+		of := c.t.lists.Of(number)
+		if !slices.Contains(c.t.asked, of) {
+			c.t.asked = append(c.t.asked, of)
+		}
+		refs = append(refs, listRef{number: number, of: of})
 	}
 	return refs
 }

@@ -16,18 +16,20 @@ type walker struct {
 	notes Notes
 	addr  netip.Addr // plainAddr of the request's
 
-	known      facts
-	device     whitelist.Lists
-	user       whitelist.Lists
-	appVersion Version
-	versionOK  bool
-	from       finding
-	at         Place
-	network    uint32
+	known        facts
+	deviceSearch whitelist.Search
+	userSearch   whitelist.Search
+	device       whitelist.Lists
+	user         whitelist.Lists
+	appVersion   Version
+	versionOK    bool
+	from         finding
+	at           Place
+	network      uint32
 }
 
 // facts are those that were looked up.
-type facts uint8
+type facts uint16
 
 const (
 	knowDevice facts = 1 << iota
@@ -36,6 +38,8 @@ const (
 	knowOrigin
 	knowPlace
 	knowASN
+	soughtDevice
+	soughtUser
 )
 
 // first says whether f was not asked for before.
@@ -47,6 +51,17 @@ func (w *walker) first(f facts) bool {
 	return true
 }
 
+// seek begins to look for lists that hold the device or user id, so that the
+// memory they are in is on its way while other things are found out.
+func (w *walker) seek(of whitelist.Of) {
+	switch {
+	case of == whitelist.Device && w.first(soughtDevice):
+		w.deviceSearch = w.t.lists.Search(of, w.req.Device)
+	case of == whitelist.User && w.first(soughtUser):
+		w.userSearch = w.t.lists.Search(of, w.req.User)
+	}
+}
+
 // lists are all lists that hold the device or user id.
 func (w *walker) lists(of whitelist.Of) *whitelist.Lists {
 	if of == whitelist.User {
@@ -54,7 +69,8 @@ func (w *walker) lists(of whitelist.Of) *whitelist.Lists {
 			w.notes |= UserAbsent
 		}
 		if w.first(knowUser) {
-			w.user = w.t.lists.Lookup(whitelist.User, w.req.User)
+			w.seek(of)
+			w.user = w.userSearch.Lists()
 		}
 		return &w.user
 	}
@@ -62,7 +78,8 @@ func (w *walker) lists(of whitelist.Of) *whitelist.Lists {
 		w.notes |= DeviceAbsent
 	}
 	if w.first(knowDevice) {
-		w.device = w.t.lists.Lookup(whitelist.Device, w.req.Device)
+		w.seek(of)
+		w.device = w.deviceSearch.Lists()
 	}
 	return &w.device
 }

@@ -56,7 +56,7 @@ func (w *walker) ask(o *origin) string {
 
 // knownLabel is label if some origin or region of the app can mean it.
 func (t *Table) knownLabel(label string) string {
-	if t.labels[label] {
+	if label != "" && t.labels[label] {
 		return label
 	}
 	return ""

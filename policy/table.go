@@ -24,6 +24,7 @@ type Table struct {
 	columns []column // the index over rules
 
 	lists    *whitelist.Index
+	asked    []whitelist.Of // the kinds of id that rules seek in lists
 	geo      *Geo
 	replica  Replica
 	sessions []sealing // by key, current first

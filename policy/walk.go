@@ -96,6 +96,9 @@ func (t *Table) serving(region int16, key string) int16 {
 // policies is the first policy that names a region.
 func (w *walker) policies() (Decision, bool) {
 	seen := int32(0) // rules before it are in the trace
+	for _, of := range w.t.asked {
+		w.seek(of)
+	}
 	var left candidates
 	left.begin(w)
 	for n := left.next(); n >= 0; n = left.next() {

@@ -61,27 +61,59 @@ func (x *Index) Len() int { return x.ids }
 // Lookup finds all lists that hold the id, which is in normal form. An empty id
 // is in none. It neither allocates nor locks.
 func (x *Index) Lookup(of Of, id string) Lists {
+	s := x.Search(of, id)
+	return s.Lists()
+}
+
+// Search is a look-up that has begun. The memory that Lists will read is on its
+// way, which takes about 0.2 µs when no cache has it: time for other work. The
+// zero value finds nothing.
+type Search struct {
+	in     *Index
+	keys   int // how many of the sums count
+	hi, lo [2]uint64
+}
+
+// Search begins the look-up of an id, as Lookup does.
+func (x *Index) Search(of Of, id string) Search {
 	keys := x.device
 	if of != Device {
 		keys = x.user
 	}
-	var in Lists
-	if id == "" || len(keys) == 0 {
-		return in
+	s := Search{in: x}
+	if id == "" || len(x.parts) == 0 {
+		return s
 	}
-	in.current = x.find(keys[0].sum(of, id))
-	if len(keys) > 1 {
-		in.other = x.find(keys[1].sum(of, id))
+	for _, key := range keys {
+		hi, lo := key.sum(of, id)
+		s.hi[s.keys], s.lo[s.keys] = hi, lo
+		s.keys++
+		p := x.part(hi)
+		if i, _, end := p.near(hi << uint(x.bits)); i < end {
+			prefetch(&p.entries[i*entrySize])
+		}
 	}
-	return in
+	return s
 }
+
+// Lists finds all lists that hold the id.
+func (s *Search) Lists() Lists {
+	var found Lists
+	if s.keys > 0 {
+		found.current = s.in.find(s.hi[0], s.lo[0])
+	}
+	if s.keys > 1 {
+		found.other = s.in.find(s.hi[1], s.lo[1])
+	}
+	return found
+}
+
+// part is the partition of a hash. There is one.
+func (x *Index) part(hi uint64) *partition { return &x.parts[hi>>uint(64-x.bits)] }
 
 // find is the set of lists that hold the hash.
 func (x *Index) find(hi, lo uint64) []uint16 {
-	if len(x.parts) == 0 {
-		return nil
-	}
-	p := &x.parts[hi>>uint(64-x.bits)]
+	p := x.part(hi)
 	if i, ok := p.search(hi, lo, hi<<uint(x.bits)); ok {
 		return p.set(p.setOf(i))
 	}
@@ -158,17 +190,22 @@ func (p *partition) setOf(i int) uint16 {
 
 func (p *partition) set(s uint16) []uint16 { return p.members[p.starts[s]:p.starts[s+1]] }
 
-// search finds the entry of a hash; rest is the hash's bits below those of the
-// partition. Hashes are spread evenly, so it looks around where this one would
-// stand in its slot if they were spread exactly so.
-func (p *partition) search(hi, lo, rest uint64) (i int, ok bool) {
+// near is where an entry would stand in its slot if hashes were spread exactly
+// evenly, and the bounds of the slot; rest is the hash's bits below those of the
+// partition. In an empty slot, i is end.
+func (p *partition) near(rest uint64) (i, from, end int) {
 	if len(p.dir) == 0 {
-		return 0, false
+		return 0, 0, 0
 	}
 	slot, inSlot := bits.Mul64(rest, uint64(len(p.dir)-1))
-	from, end := int(p.dir[slot]), int(p.dir[slot+1])
+	from, end = int(p.dir[slot]), int(p.dir[slot+1])
 	ahead, _ := bits.Mul64(inSlot, uint64(end-from))
-	i = from + int(ahead)
+	return from + int(ahead), from, end
+}
+
+// search finds the entry of a hash.
+func (p *partition) search(hi, lo, rest uint64) (i int, ok bool) {
+	i, from, end := p.near(rest)
 	for i < end && p.hiAt(i) < hi {
 		i++
 	}
