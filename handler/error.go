@@ -34,7 +34,7 @@ var (
 	errQueryTooLong = &refusal{http.StatusRequestURITooLong, "query_too_long",
 		fmt.Sprintf("the query is longer than %d bytes", maxQuery), badTooLarge, true}
 	errUnknownApp = &refusal{status: http.StatusNotFound, code: "unknown_app",
-		detail: "no app has this key or host, and there is no default"}
+		detail: "no app has the key or host that this request names"}
 	errNoRelease = &refusal{status: http.StatusServiceUnavailable, code: "no_release",
 		detail: "no release has been loaded yet"}
 	errPanicked = errors.New("a request panicked")

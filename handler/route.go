@@ -158,6 +158,9 @@ func (h *Handler) decide(s *scratch) {
 	d.out = d.app.Table.Decide(&d.req)
 	d.out.Notes |= notes
 	for _, kind := range noteKinds {
+		if kind.note == policy.BadVersion && d.req.AppVersion == "" {
+			continue // none was sent; that is not a bad one
+		}
 		if d.out.Notes&kind.note != 0 {
 			s.in.bad.note(kind.bad)
 		}

@@ -76,6 +76,10 @@ func guardRemoved(m *Manifest, cur *Snapshot) error {
 	for i := range cur.Manifest.Document.Apps {
 		old := &cur.Manifest.Document.Apps[i]
 		app := m.Document.app(old.Key)
+		if app == nil {
+			return fault.New(fault.Denied, "region_removed", "app %s is gone, with its %d regions", old.Key, len(old.Regions)).
+				WithHint("its clients would get no answer at all; if that is meant, publish with approve_region_removed=true")
+		}
 		for j := range old.Regions {
 			if key := old.Regions[j].Key; app.region(key) == nil {
 				return fault.New(fault.Denied, "region_removed", "region %s of app %s is gone", key, old.Key).

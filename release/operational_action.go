@@ -29,8 +29,12 @@ func (s Swap) On(doc *Document, ops Operational) (Operational, error) {
 	}
 	from, to := endpointOf(r, s.From), endpointOf(r, s.To)
 	if from == nil || to == nil {
+		unknown := s.From
+		if from != nil {
+			unknown = s.To
+		}
 		every := endpointKeys(r, func(*domain.Endpoint) bool { return true })
-		return ops, fault.New(fault.NotFound, "unknown_endpoint", "region %s has no endpoints %s and %s", s.Region, quote(s.From), quote(s.To)).
+		return ops, fault.New(fault.NotFound, "unknown_endpoint", "region %s has no endpoint %s", s.Region, quote(unknown)).
 			WithHint("known: " + strings.Join(every, ", "))
 	}
 	expected := endpointOf(r, s.Expect)

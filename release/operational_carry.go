@@ -12,8 +12,8 @@ import (
 // Carry takes the operational state over from the document old, nil before the
 // first one, to doc. What was changed by hand stays, as long as the document says
 // there what it said before; a document that now says the same ends the change by
-// hand. One that says a third thing is in held, and the state stays, unless
-// release is set: then the document wins.
+// hand. One that says a third thing is in held, and the state stays. With release
+// the document wins wherever it differs, and held is what it undid.
 //
 // What vanished from the document loses its state and keeps its epoch, so that
 // nothing that comes back under its key honours an old session. A region that
@@ -77,11 +77,15 @@ func (c *carrier) keeps(path, ours, said, says string) bool {
 	if says == ours {
 		return false
 	}
-	if says == said {
+	if says == said && !c.release {
 		return true
 	}
+	detail := fmt.Sprintf("the document changes %s to %s, but %s was set by hand", said, says, ours)
+	if says == said {
+		detail = fmt.Sprintf("the document says %s, but %s was set by hand", says, ours)
+	}
 	c.held = append(c.held, fault.Problem{Path: path,
-		Detail: fmt.Sprintf("the document changes %s to %s, but %s was set by hand", said, says, ours),
+		Detail: detail,
 		Hint:   "write " + ours + ", or release the hold"})
 	return !c.release
 }

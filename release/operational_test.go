@@ -231,6 +231,21 @@ func TestReleasedHoldLetsTheDocumentWin(t *testing.T) {
 	}
 }
 
+// A document that still says what it said before the night undoes the night only
+// when the hold is released, and then names it.
+func TestReleasedHoldUndoesWhatTheDocumentNeverChanged(t *testing.T) {
+	t.Parallel()
+	doc := threeRegions()
+	ops := set(t, doc, Operational{}, "b", domain.Off)
+	if kept, held := ops.Carry(doc, doc, false); len(held) != 0 || Apply(doc, kept)[0].Regions[1].State != domain.Off {
+		t.Errorf("kept %+v, held %v", kept, held)
+	}
+	undone, held := ops.Carry(doc, doc, true)
+	if got := Apply(doc, undone)[0].Regions[1].Condition(); got != domain.Active || !mentions(held, "apps[0].regions[1].state", "off was set by hand") {
+		t.Errorf("region is %s, undone %v", got, held)
+	}
+}
+
 func TestVanishedPartsKeepTheirEpochs(t *testing.T) {
 	t.Parallel()
 	full := threeRegions()

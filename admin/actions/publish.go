@@ -97,8 +97,8 @@ func (a *Actions) fill(ctx context.Context, d *draft, doc *release.Document, sou
 	if err := parts.err(source); err != nil {
 		return err
 	}
+	source.Locate(held)
 	if len(held) > 0 && !p.ReleaseHolds {
-		source.Locate(held)
 		return release.Held(held)
 	}
 	if err := a.requireApproved(ctx, doc, source); err != nil {
@@ -106,8 +106,18 @@ func (a *Actions) fill(ctx context.Context, d *draft, doc *release.Document, sou
 	}
 	d.change.Document, d.change.Operational = doc, &ops
 	d.change.Lists, d.change.Tables = parts.listDigests, parts.tableDigests
-	d.blobs, d.warnings = parts.blobs, append(warnings, replaced(d.from, doc, parts.listDigests)...)
+	d.blobs, d.warnings = parts.blobs, slices.Concat(warnings, undone(held), replaced(d.from, doc, parts.listDigests))
 	return nil
+}
+
+// undone warns of what was set by hand and ends with the document, as it was asked to.
+func undone(held []fault.Problem) []fault.Problem {
+	warnings := slices.Clone(held)
+	for i := range warnings {
+		warnings[i].Detail += "; the document has its way"
+		warnings[i].Hint = ""
+	}
+	return warnings
 }
 
 // requireApproved names every host of the document that two people have not agreed on.
