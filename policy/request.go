@@ -18,7 +18,7 @@ type Request struct {
 	Locale     string
 	Hint       string // origin hint; empty unless a trusted proxy gave it
 	Addr       netip.Addr
-	AddrSource string // where Addr was read, such as peer or x-forwarded-for; only Explain shows it
+	AddrSource string // where Addr was read, such as peer or x-forwarded-for; only Explain and decision records show it
 	Attrs      []Attr // for attr conditions, in order of arrival; the first of a name counts
 	Session    Session
 }
