@@ -1,5 +1,3 @@
-//go:build amd64 || arm64
-
 package whitelist
 
 // prefetch asks for the cache line of p and does not wait. Go has no other way:
