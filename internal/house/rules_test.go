@@ -174,7 +174,7 @@ func f() int { return table["a"] }`, ""},
 	{"machine words", "docs/a.md", "see /wo" + "rk/main/x", "one machine"},
 	{"machine words", "deploy/a.yaml", "path: /ro" + "ot/.cache", "one machine"},
 	{"machine words", "docs/a.md", "/ho" + "me/me/x", "one machine"},
-	{"machine words", "docs/a.md", "the route /network/ and ${HOME}/work/x and a/work/b", ""},
+	{"machine words", "docs/a.md", "the route /network/ and ${HOME}/wo" + "rk/x and a/wo" + "rk/b", ""},
 
 	{"links", "docs/a.md", "[x](b.md)", "leads nowhere"},
 	{"links", "docs/a.md", "[x](/deploy/x.yaml#part)", "leads nowhere"},
@@ -236,9 +236,9 @@ func check(t *testing.T, name string, repo *Repo) []Finding {
 
 func TestMirrorsComeFromTheEnvironment(t *testing.T) {
 	t.Parallel()
-	hosts := mirrors([]string{"GOPROXY=https://mirror.corp.example/go|https://proxy.golang.org,direct",
+	hosts := mirrors([]string{"GOPROXY=https://mirror.corp.example/go|https://other.corp.example,http://127.0.0.1:1,direct",
 		"npm_config_registry=http://npm.corp.example:8081/", "PIP_INDEX_URL=https://u:p@pip.corp.example/simple", "HOME=https://not.me"})
-	if got := strings.Join(hosts, " "); got != "mirror.corp.example npm.corp.example pip.corp.example" {
+	if got := strings.Join(hosts, " "); got != "mirror.corp.example other.corp.example npm.corp.example pip.corp.example" {
 		t.Fatalf("mirrors = %q", got)
 	}
 	repo := New(map[string]string{"docs/a.md": "fetch from npm.corp.example:8081"})

@@ -49,9 +49,6 @@ func machineWordsOf(r *Repo, hosts []string) []Finding {
 	})
 }
 
-// publicRegistries everybody knows; they give nothing away.
-const publicRegistries = " proxy.golang.org sum.golang.org goproxy.io registry.npmjs.org pypi.org localhost 127.0.0.1 "
-
 // mirrors are the hosts of package mirrors and proxies that an environment names.
 func mirrors(environ []string) (hosts []string) {
 	for _, entry := range environ {
@@ -62,7 +59,7 @@ func mirrors(environ []string) (hosts []string) {
 		}
 		for part := range strings.FieldsFuncSeq(value, func(r rune) bool { return r == ',' || r == '|' || r == ' ' }) {
 			u, err := url.Parse(part)
-			if err == nil && strings.Contains(u.Hostname(), ".") && !strings.Contains(publicRegistries, " "+u.Hostname()+" ") {
+			if err == nil && strings.Contains(u.Hostname(), ".") && u.Hostname() != "127.0.0.1" {
 				hosts = append(hosts, u.Hostname())
 			}
 		}
