@@ -39,6 +39,9 @@ type Write struct {
 	Signed release.Signed // its number must be above the head
 	Hosts  []string       // every host it may send people to; each must be approved
 	Change Change         // Action as in the manifest's cause
+	// Canary is the replica that shall serve the release first, alone; empty: all
+	// at once. A canary that still runs is superseded either way.
+	Canary string
 
 	// Blobs are the chunks, indexes and tables that may not be stored yet; nil: none.
 	Blobs iter.Seq[whitelist.Blob]
@@ -54,6 +57,14 @@ type Summary struct {
 	By      string         `json:"by"`
 	Reason  string         `json:"reason,omitempty"`
 	Digest  release.Digest `json:"-"` // of the manifest
+}
+
+// Rollout is how far the newest release of a stream has come.
+type Rollout struct {
+	Head    uint64    `json:"head"`             // the newest release
+	All     uint64    `json:"all"`              // the newest one that everybody may serve
+	Canary  string    `json:"canary,omitempty"` // who serves Head alone, while Head > All
+	Started time.Time `json:"started,omitzero"` // of the canary
 }
 
 // StaleBase is the Data of the conflict stale_base.
