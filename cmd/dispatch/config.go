@@ -9,13 +9,12 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize"
-
-	"dispatch.example/dispatch/internal/fault"
 )
 
 // serveCmd is the configuration of a process: flags, each also from the
 // environment. docs/config.md is its help text, by test.
 type serveCmd struct {
+	Role      role   `enum:"all,control,edge" default:"all" help:"all answers apps and takes changes; control only takes changes; edge only answers, without a database and without a key that signs."`
 	Demo      bool   `help:"Everything in one process with examples/mobile-bank.yaml, in a throw-away folder unless --data is given."`
 	Data      string `placeholder:"DIR" help:"Folder for the database, keys, releases and logs (default ./data)."`
 	Bootstrap string `placeholder:"FILE" help:"Publish this configuration if no release exists yet."`
@@ -46,41 +45,18 @@ type serveCmd struct {
 	ListKeyFile      string `placeholder:"FILE" help:"Hashes ids in lists (default DATA/keys/list.jwks)."`
 	ListSealKeyFile  string `placeholder:"FILE" help:"Seals the ids of lists in the database (default DATA/keys/list-seal.jwks)."`
 
+	Fleet fleetFlags `embed:""`
+
+	OverrideSocket string `placeholder:"PATH" help:"Unix socket of dispatch override, for this login and root (default DATA/override.sock)."`
+	AuditSink      string `placeholder:"FILE|syslog" help:"Where the head of the audit trail goes each minute; GET /api/v1/audit/verify compares the trail with a file."`
+
 	DecisionLog     string        `placeholder:"FILE|off" help:"JSON lines, one a decision, ids only as keyed hashes (default DATA/decisions.log)."`
 	DecisionLogSize size          `default:"100MiB" placeholder:"SIZE" help:"At which the decision log rotates; seven are kept."`
 	LogLevel        string        `enum:"debug,info,warn,error" default:"info" help:"Least level of the program's own log, JSON on standard error."`
 	ShutdownTimeout time.Duration `default:"10s" help:"How long requests under way may take after a signal to stop."`
 
 	proxies []netip.Prefix
-}
-
-// Validate completes the defaults that depend on other flags and names
-// everything wrong at once. kong calls it after parsing.
-func (c *serveCmd) Validate() error {
-	var p fault.Problems
-	c.proxies = nil
-	for _, s := range c.TrustedProxies {
-		prefix, err := parsePrefix(s)
-		if err != nil {
-			p.Addf("--trusted-proxies", "%q is not an address or CIDR", s)
-			continue
-		}
-		c.proxies = append(c.proxies, prefix)
-	}
-	if !c.Demo && len(c.AllowedSuffixes) == 0 {
-		p.Addf("--allowed-suffixes", "is required: name the suffixes your domains lie under, such as bank.example")
-	}
-	dialect, _, ok := strings.Cut(c.DB, ":")
-	if c.DB != "" && (!ok || (dialect != "sqlite" && dialect != "mysql")) {
-		p.Addf("--db", "must be sqlite:FILE or mysql:DSN")
-	}
-	if c.FourEyes == "off" && dialect == "mysql" {
-		p.Addf("--four-eyes", "off is for SQLite only; with MySQL two people approve every host")
-	}
-	if c.Demo && dialect == "mysql" {
-		p.Addf("--demo", "runs on SQLite only; leave --db out")
-	}
-	return p.Err("bad_flags", "the command line is wrong:")
+	now     func() time.Time // nil: time.Now; tests turn it
 }
 
 // size is a number of bytes, written with a unit.
@@ -97,17 +73,6 @@ func (s *size) UnmarshalText(text []byte) error {
 }
 
 func (s size) mebibytes() int { return int(s >> 20) }
-
-func parsePrefix(s string) (netip.Prefix, error) {
-	if addr, err := netip.ParseAddr(s); err == nil {
-		return netip.PrefixFrom(addr, addr.BitLen()), nil
-	}
-	prefix, err := netip.ParsePrefix(s)
-	if err != nil {
-		return netip.Prefix{}, err
-	}
-	return prefix.Masked(), nil
-}
 
 // settle fills the paths that follow from --data and makes that folder. The
 // returned function removes what --demo made.
@@ -133,14 +98,20 @@ func (c *serveCmd) settle() (cleanup func(), err error) {
 			*value = filepath.Join(c.Data, name)
 		}
 	}
-	if c.DB == "" {
+	if c.DB == "" && c.Role.controls() {
 		c.DB = "sqlite:" + filepath.Join(c.Data, "dispatch.db")
 	}
-	inData(&c.PublisherKeyFile, "keys/publisher.jwks")
-	inData(&c.RecordKeyFile, "keys/record.jwks")
+	if c.Role.controls() {
+		inData(&c.PublisherKeyFile, "keys/publisher.jwks")
+		inData(&c.RecordKeyFile, "keys/record.jwks")
+		inData(&c.ListSealKeyFile, "keys/list-seal.jwks")
+	}
 	inData(&c.SessionKeyFile, "keys/session.jwks")
 	inData(&c.ListKeyFile, "keys/list.jwks")
-	inData(&c.ListSealKeyFile, "keys/list-seal.jwks")
+	if c.Fleet.FleetTLSCA == "" {
+		inData(&c.Fleet.FleetTokenFile, "keys/fleet.token")
+	}
+	inData(&c.OverrideSocket, "override.sock")
 	inData(&c.DecisionLog, "decisions.log")
 	if c.Demo {
 		c.FourEyes = "off"
@@ -153,3 +124,6 @@ func (c *serveCmd) settle() (cleanup func(), err error) {
 
 // sqlite says whether this process owns its database file.
 func (c *serveCmd) sqlite() bool { return strings.HasPrefix(c.DB, "sqlite:") }
+
+// alone says whether this process is the only one with its keys and may make them.
+func (c *serveCmd) alone() bool { return c.Role == roleAll && c.sqlite() }

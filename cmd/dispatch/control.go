@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -170,12 +169,6 @@ func (p *process) adminHandler() http.Handler {
 	})
 }
 
-// announce says where the process listens, before anything else may take time.
-func (p *process) announce() {
-	fmt.Fprintf(p.out.out, "public   http://%s/route\nadmin    http://%s/api/v1/openapi.json\nops      http://%s/metrics\n",
-		reachable(p.public.Addr()), reachable(p.adminL.Addr()), reachable(p.ops.Addr()))
-}
-
 // greet says what the control side found and, once, the first token.
 func (p *process) greet(secret string) {
 	var b strings.Builder
@@ -191,13 +184,4 @@ func (p *process) greet(secret string) {
 		b.WriteString("serving  nothing yet: /route answers 503 until the first POST /api/v1/releases\n")
 	}
 	_, _ = io.WriteString(p.out.out, b.String()) // nobody is left to tell
-}
-
-// reachable is an address as somebody on this machine would type it.
-func reachable(addr net.Addr) string {
-	host, port, err := net.SplitHostPort(addr.String())
-	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsUnspecified() {
-		return addr.String()
-	}
-	return net.JoinHostPort("localhost", port)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/internal/signed"
@@ -31,23 +32,24 @@ func (k keyFiles) paths() release.KeyFiles {
 }
 
 type keysNewCmd struct {
-	Dir string `arg:"" optional:"" help:"Folder for all five files, under their usual names."`
+	Dir string `arg:"" optional:"" help:"Folder for all six files, under their usual names."`
 	keyFiles
+	FleetTokenFile string `placeholder:"FILE" help:"Token that nodes show each other."`
 }
 
 // Run makes every named file. One that exists is never touched: its loss would void what it signed.
 func (c *keysNewCmd) Run(out streams) error {
-	files := c.paths()
+	files, token := c.paths(), c.FleetTokenFile
 	if c.Dir != "" {
-		if files != (release.KeyFiles{}) {
+		if files != (release.KeyFiles{}) || token != "" {
 			return fault.New(fault.Invalid, "bad_flags", "name a folder or files, not both")
 		}
 		if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 			return fmt.Errorf("make key folder: %w", err)
 		}
-		files = release.KeyFilesIn(c.Dir)
+		files, token = release.KeyFilesIn(c.Dir), filepath.Join(c.Dir, "fleet.token")
 	}
-	named := []string{files.Publisher, files.Record, files.Session, files.List, files.ListSeal}
+	named := []string{files.Publisher, files.Record, files.Session, files.List, files.ListSeal, token}
 	var p fault.Problems
 	count := 0
 	for _, path := range named {
@@ -67,6 +69,11 @@ func (c *keysNewCmd) Run(out streams) error {
 	}
 	if _, err := release.LoadKeys(files, true); err != nil {
 		return err
+	}
+	if token != "" {
+		if err := signed.WriteTokens(token, signed.NewToken()); err != nil {
+			return err
+		}
 	}
 	for _, path := range named {
 		if path != "" {

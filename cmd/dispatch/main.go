@@ -39,8 +39,12 @@ func main() {
 
 // run is main without the process: exit status 0 done, 1 failed, 2 not understood.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	return new(commands).run(ctx, args, stdout, stderr)
+}
+
+func (c *commands) run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	exit := -1
-	parser, err := newParser(&commands{}, stdout, stderr, func(code int) { exit = code })
+	parser, err := newParser(c, stdout, stderr, func(code int) { exit = code })
 	if err != nil {
 		fmt.Fprintln(stderr, "dispatch:", err)
 		return 2
@@ -66,8 +70,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// envPrefix begins the environment name of every flag.
-const envPrefix = "DISPATCH"
+const (
+	// envPrefix begins the environment name of every flag.
+	envPrefix = "DISPATCH"
+	// redisPassword is the one variable without a flag: command lines can be read by others.
+	redisPassword = "DISPATCH_REDIS_PASSWORD"
+)
 
 // helpFor is the command that shows the flags of the command that was typed.
 func helpFor(args []string) string {
@@ -84,7 +92,7 @@ func helpFor(args []string) string {
 // knownEnvironment refuses a DISPATCH_ variable that no flag reads: it is a
 // setting that somebody believes to be in force.
 func knownEnvironment(parser *kong.Kong, environment []string) error {
-	known := map[string]bool{}
+	known := map[string]bool{redisPassword: true}
 	var collect func(n *kong.Node)
 	collect = func(n *kong.Node) {
 		for _, flag := range n.Flags {

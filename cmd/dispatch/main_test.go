@@ -67,7 +67,7 @@ func TestFlagsComeFromTheEnvironmentToo(t *testing.T) {
 
 func TestMySQLNeedsKeysThatExist(t *testing.T) {
 	exit, _, stderr := command(t, "serve", "--data", t.TempDir(), "--db", "mysql:u:p@tcp(127.0.0.1:1)/d", "--allowed-suffixes", "bank.example")
-	for _, want := range []string{"--publisher-key-file", "--record-key-file", "--session-key-file", "--list-key-file", "--list-seal-key-file", "dispatch keys new"} {
+	for _, want := range []string{"--publisher-key-file", "--record-key-file", "--session-key-file", "--list-key-file", "--list-seal-key-file", "--fleet-token-file", "dispatch keys new"} {
 		if exit != 1 || !strings.Contains(stderr, want) {
 			t.Errorf("exit %d, want 1 and %q in:\n%s", exit, want, stderr)
 		}
@@ -133,7 +133,7 @@ func TestCheckNamesEveryMistakeWithItsLine(t *testing.T) {
 
 func TestKeysAreMadeOnceAndExportedWithoutSecrets(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys")
-	if exit, stdout, stderr := command(t, "keys", "new", dir); exit != 0 || strings.Count(stdout, "\n") != 5 {
+	if exit, stdout, stderr := command(t, "keys", "new", dir); exit != 0 || strings.Count(stdout, "\n") != 6 {
 		t.Fatalf("keys new: %d %s %s", exit, stdout, stderr)
 	}
 	if exit, _, stderr := command(t, "keys", "new", dir); exit != 1 || !strings.Contains(stderr, "exists") {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -26,13 +25,18 @@ import (
 	"dispatch.example/dispatch/whitelist"
 )
 
-// process is one running dispatch: the edge side here, the control side in
-// control.go. Its goroutines all belong to the group in run.
+// process is one running dispatch: what every role has here, what an edge has
+// instead of keys that sign in edge.go, the control side in control.go, what
+// joins nodes in fleet.go. Its goroutines all belong to the group in run.
 type process struct {
 	cfg      *serveCmd
+	now      func() time.Time
 	log      *slog.Logger
 	out      streams
+	registry *prometheus.Registry
 	keys     *release.Keyring
+	trust    *signed.Trust
+	tokens   []string // that nodes show each other, current first; none: certificates do
 	suffixes domain.Suffixes
 	geo      *policy.Geo
 	loader   *release.Loader
@@ -41,9 +45,7 @@ type process struct {
 	admin    atomic.Pointer[http.Handler] // nil until the control side is up
 	store    atomic.Pointer[store.Store]  // the same
 	behindBy atomic.Uint64                // releases that are served and not in the database
-	public   net.Listener
-	adminL   net.Listener
-	ops      net.Listener
+	listeners
 }
 
 // Run serves until ctx ends or something it cannot go on without fails.
@@ -53,13 +55,16 @@ func (c *serveCmd) Run(ctx context.Context, out streams) (err error) {
 		return err
 	}
 	defer cleanup()
-	p := &process{cfg: c, out: out, log: c.logger(out)}
+	p := &process{cfg: c, out: out, log: c.logger(out), now: c.now, registry: prometheus.NewRegistry()}
+	if p.now == nil {
+		p.now = time.Now
+	}
 	if err := p.build(); err != nil {
 		return err
 	}
 	// The copy on disk answers before anything else is asked for.
 	if err := p.keeper.Restore(ctx); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		p.log.WarnContext(ctx, "no copy on disk could be used", "err", err, "try", "nothing yet: the database is asked next")
+		p.log.WarnContext(ctx, "no copy on disk could be used", "err", err, "try", "nothing yet: the database or the other nodes are asked next")
 	}
 	if err := p.listen(ctx); err != nil {
 		return err
@@ -81,15 +86,13 @@ func (p *process) build() error {
 	if p.suffixes, err = domain.NewSuffixes(c.AllowedSuffixes); err != nil {
 		return fmt.Errorf("--allowed-suffixes: %w", err)
 	}
-	files := release.KeyFiles{Publisher: c.PublisherKeyFile, Record: c.RecordKeyFile, Session: c.SessionKeyFile,
-		List: c.ListKeyFile, ListSeal: c.ListSealKeyFile}
-	if p.keys, err = release.LoadKeys(files, c.sqlite()); err != nil {
+	if err = p.loadKeys(); err != nil {
 		return err
 	}
 	if p.geo, err = policy.OpenGeo(c.GeoIPCity, c.GeoIPASN); err != nil {
 		return fmt.Errorf("open address databases: %w", err)
 	}
-	if p.loader, err = release.NewLoader(release.LoaderOptions{Deployment: c.Deployment, Suffixes: p.suffixes, Trust: p.keys.Trust(),
+	if p.loader, err = release.NewLoader(release.LoaderOptions{Deployment: c.Deployment, Suffixes: p.suffixes, Trust: p.trust,
 		Keys: p.keys, Geo: p.geo, Replica: c.replica()}); err != nil {
 		return err
 	}
@@ -103,6 +106,28 @@ func (p *process) build() error {
 	return p.buildHandler()
 }
 
+// loadKeys reads the keys of the role. An edge believes the keys of its trust
+// file; whoever signs believes their own.
+func (p *process) loadKeys() error {
+	c := p.cfg
+	files := release.KeyFiles{Publisher: c.PublisherKeyFile, Record: c.RecordKeyFile, Session: c.SessionKeyFile,
+		List: c.ListKeyFile, ListSeal: c.ListSealKeyFile}
+	keys, err := release.LoadKeys(files, c.alone())
+	tokens, noToken := c.fleetTokens()
+	if err := errors.Join(err, noToken); err != nil {
+		return err
+	}
+	p.keys, p.tokens = keys, tokens
+	if c.Role.controls() {
+		p.trust = p.keys.Trust()
+		return nil
+	}
+	if p.trust, err = signed.ReadTrust(c.Fleet.TrustKeys); err != nil {
+		return fmt.Errorf("--trust-keys: %w\ntry: dispatch keys export on a control node prints this file", err)
+	}
+	return nil
+}
+
 func (c *serveCmd) replica() policy.Replica {
 	return policy.Replica{Cluster: c.Cluster, Region: c.Region, Env: c.Env, Version: c.VersionLabel}
 }
@@ -111,15 +136,14 @@ func (c *serveCmd) replica() policy.Replica {
 const decisionLogsKept = 7
 
 func (p *process) buildHandler() error {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	jwks, err := signed.Public(p.keys.Record)
+	p.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	jwks, err := p.trust.JWKS(signed.Record)
 	if err != nil {
 		return fmt.Errorf("export record keys: %w", err)
 	}
-	opt := handler.Options{Releases: p.keeper, Registry: registry, Log: p.log, Status: p.keeper.Status, Checks: p.checks(), TrustedProxies: p.cfg.proxies,
+	opt := handler.Options{Releases: p.keeper, Registry: p.registry, Now: p.now, Log: p.log, Status: p.keeper.Status, Checks: p.checks(), TrustedProxies: p.cfg.proxies,
 		CORSOrigins: p.cfg.CORSOrigins, RecordKeys: func() []byte { return jwks }, Replica: p.cfg.replica(), Databases: p.geo.Digests()}
-	if p.cfg.DecisionLog != "off" {
+	if p.cfg.DecisionLog != "off" && p.cfg.Role.serves() {
 		if err := writable(p.cfg.DecisionLog); err != nil {
 			return err
 		}
@@ -148,8 +172,7 @@ func writable(path string) error {
 
 // checks are the lines of /readyz on the ops listener beside the release.
 func (p *process) checks() []handler.Check {
-	return []handler.Check{
-		{Name: "database", Probe: p.ping},
+	checks := []handler.Check{
 		{Name: "copy on disk", Probe: func() error {
 			if s := p.keeper.Status(); s.DiskErr != "" {
 				return errors.New(s.DiskErr)
@@ -163,28 +186,10 @@ func (p *process) checks() []handler.Check {
 			return nil
 		}},
 	}
-}
-
-// listen opens all listeners, so that an address that is taken is known at once.
-func (p *process) listen(ctx context.Context) error {
-	var opened []net.Listener
-	for _, l := range []struct {
-		flag, addr string
-		into       *net.Listener
-	}{
-		{"--listen", p.cfg.Listen, &p.public}, {"--admin-listen", p.cfg.AdminListen, &p.adminL}, {"--ops-listen", p.cfg.OpsListen, &p.ops},
-	} {
-		got, err := new(net.ListenConfig).Listen(ctx, "tcp", l.addr)
-		if err != nil {
-			for _, o := range opened {
-				_ = o.Close() // nothing was served on it
-			}
-			return fmt.Errorf("listen for %s: %w\ntry: another address, or end the process that has this one", l.flag, err)
-		}
-		opened = append(opened, got)
-		*l.into = got
+	if p.cfg.Role.controls() {
+		checks = append(checks, handler.Check{Name: "database", Probe: p.ping})
 	}
-	return nil
+	return checks
 }
 
 // run owns every goroutine of the process. The first failure ends all.
@@ -196,18 +201,22 @@ func (p *process) run(ctx context.Context) error {
 	go func() { logged <- p.handler.Run(logCtx) }()
 
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return p.serve(ctx, handler.Server(p.handler.Public(), p.log), p.public) })
 	g.Go(func() error { return p.serve(ctx, handler.OpsServer(p.handler.Ops(), p.log), p.ops) })
-	g.Go(func() error { return p.serve(ctx, adminServer(p.adminHandler(), p.log), p.adminL) })
-	g.Go(func() error { return p.control(ctx) })
-	g.Go(func() error { return p.follow(ctx) })
+	g.Go(func() error { return p.logReleases(ctx) })
+	if p.cfg.Role.serves() {
+		g.Go(func() error { return p.serve(ctx, handler.Server(p.handler.Public(), p.log), p.public) })
+	}
+	if p.cfg.Role.controls() {
+		g.Go(func() error { return p.serve(ctx, adminServer(p.adminHandler(), p.log), p.adminL) })
+		g.Go(func() error { return p.control(ctx) })
+	}
 	err := g.Wait()
 	endLog()
 	return errors.Join(err, <-logged)
 }
 
-// follow logs what is taken into use and when the process stops.
-func (p *process) follow(ctx context.Context) error {
+// logReleases logs what is taken into use and when the process stops.
+func (p *process) logReleases(ctx context.Context) error {
 	for {
 		changed := p.keeper.Changed()
 		if cur := p.keeper.Current(); cur != nil {
@@ -222,29 +231,4 @@ func (p *process) follow(ctx context.Context) error {
 			return nil
 		}
 	}
-}
-
-// serve runs one server until ctx ends, then lets requests under way finish.
-func (p *process) serve(ctx context.Context, s *http.Server, l net.Listener) error {
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(l) }()
-	select {
-	case err := <-served:
-		return fmt.Errorf("serve %s: %w", l.Addr(), err)
-	case <-ctx.Done():
-	}
-	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.ShutdownTimeout)
-	defer cancel()
-	if err := s.Shutdown(end); err != nil {
-		_ = s.Close() // some request outlasted the time-out
-	}
-	<-served
-	return nil
-}
-
-// adminServer has no limit on the time of a request: an import may take minutes.
-func adminServer(h http.Handler, log *slog.Logger) *http.Server {
-	s := handler.Server(h, log)
-	s.ReadTimeout, s.WriteTimeout = 0, 10*time.Minute
-	return s
 }

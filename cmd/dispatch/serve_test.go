@@ -102,7 +102,7 @@ func launch(t *testing.T, r *running, args []string) *running {
 	ctx, cancel := context.WithCancel(t.Context())
 	out, ended := new(printed), make(chan int, 1)
 	go func() {
-		ended <- run(ctx, append([]string{"serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"}, args...), out, r.log)
+		ended <- run(ctx, append([]string{"serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--fleet-listen", "127.0.0.1:0"}, args...), out, r.log)
 	}()
 	var once sync.Once
 	var exit int
@@ -298,7 +298,7 @@ func TestABrokenFirstDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	exit, _, stderr := command(t, "serve", "--data", filepath.Join(dir, "none"), "--allowed-suffixes", "bank.example", "--bootstrap", broken,
-		"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0")
+		"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--fleet-listen", "127.0.0.1:0")
 	if exit != 1 || !strings.Contains(stderr, "broken.yaml:3:") || !strings.Contains(stderr, "broken.yaml:4:") {
 		t.Errorf("without a copy on disk: exit %d, %s", exit, stderr)
 	}
@@ -313,7 +313,7 @@ func TestABrokenFirstDocument(t *testing.T) {
 // Whoever starts a node with too few suffixes hears of every host at once.
 func TestBootstrapNamesHostsOutsideTheSuffixes(t *testing.T) {
 	exit, _, stderr := command(t, "serve", "--data", t.TempDir(), "--allowed-suffixes", "bank.example", "--bootstrap", "../../examples/mobile-bank.yaml",
-		"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0")
+		"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--fleet-listen", "127.0.0.1:0")
 	if exit != 1 || !strings.Contains(stderr, "wapabst.a.com.cn lies outside") || !strings.Contains(stderr, "wapcdst.b.com.cn lies outside") {
 		t.Errorf("exit %d: %s", exit, stderr)
 	}

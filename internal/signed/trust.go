@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/go-jose/go-jose/v4"
@@ -96,6 +98,21 @@ func Public(sets ...Keys) ([]byte, error) {
 	data, err := json.MarshalIndent(out, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("export public keys: %w", err)
+	}
+	return append(data, '\n'), nil
+}
+
+// JWKS is the set of the trusted keys of one purpose, in the form of Public.
+func (t *Trust) JWKS(p Purpose) ([]byte, error) {
+	out := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{}}
+	for _, id := range slices.Sorted(maps.Keys(t.keys)) {
+		if key := t.keys[id]; key.purpose == p {
+			out.Keys = append(out.Keys, jose.JSONWebKey{Key: key.public, KeyID: id, Use: "sig", Algorithm: string(jose.EdDSA)})
+		}
+	}
+	data, err := json.MarshalIndent(out, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("export trusted keys: %w", err)
 	}
 	return append(data, '\n'), nil
 }
