@@ -82,6 +82,9 @@ type Host struct {
 	Approver    string    `json:"approver,omitempty"` // empty: not approved
 	Approved    time.Time `json:"approved,omitzero"`
 	FourEyesOff bool      `json:"four_eyes_off,omitempty"` // one person did both
+	// Adopted is the release, as STREAM/NUMBER, whose adoption registered the host.
+	// The signature on that release stands in for the proposer.
+	Adopted string `json:"adopted,omitempty"`
 }
 
 // AuditEntry is one row of the audit chain.

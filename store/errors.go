@@ -32,6 +32,8 @@ var refusals = []struct {
 	{"self_approval", fault.Denied, "self_approval", "nobody approves what they proposed"},
 	{"four_eyes", fault.Denied, "self_approval", "nobody approves what they proposed"},
 	{"host_approval", fault.Denied, "host_approval", "a host is proposed first, then approved once"},
+	{"host_adoption", fault.Denied, "host_adoption", "a host is adopted with a release that is here"},
+	{"rollout_step", fault.Denied, "rollout_step", "a release starts as a canary or everywhere; a canary becomes everywhere or superseded, once"},
 	{"append_only", fault.Denied, "append_only", "history is not edited"},
 	{"audit_chain", fault.Denied, "audit_chain", "an audit row must continue the chain"},
 	{"idempotency", fault.Conflict, "idempotency_key_used", "the idempotency key has been used"},

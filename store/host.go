@@ -19,6 +19,8 @@ type hostRow struct {
 	Approver    *string `gorm:"column:approver"`
 	Approved    *int64  `gorm:"column:approved"`
 	FourEyesOff bool    `gorm:"column:four_eyes_off"`
+	AdoptStream *string `gorm:"column:adopted_stream"`
+	AdoptNumber *int64  `gorm:"column:adopted_number"`
 }
 
 // TableName is the table's name.
@@ -90,6 +92,9 @@ func (s *Store) Hosts(ctx context.Context) ([]ledger.Host, error) {
 			Approved: fromMicros(r.Approved), FourEyesOff: r.FourEyesOff}
 		if r.Approver != nil {
 			list[i].Approver = *r.Approver
+		}
+		if r.AdoptStream != nil && r.AdoptNumber != nil {
+			list[i].Adopted = releaseName(*r.AdoptStream, uint64(*r.AdoptNumber))
 		}
 	}
 	return list, err

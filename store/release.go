@@ -55,10 +55,15 @@ type recordSetRow struct {
 // TableName is the table's name.
 func (recordSetRow) TableName() string { return "record_sets" }
 
-// Append writes the release, its hosts, its records and the audit row, or none
-// of them. A base that is no longer the head is the conflict stale_base, whose
-// Data says the head; a host that is not approved is denied.
+// Append writes the release, how far it may go, its hosts, its records and the
+// audit row, or none of them. A base that is no longer the head is the conflict
+// stale_base, whose Data says the head; a host that is not approved is denied.
 func (s *Store) Append(ctx context.Context, w ledger.Write) error {
+	return s.add(ctx, w, func(tx *gorm.DB, _ *entry) error { return checkApproved(tx, w.Hosts) })
+}
+
+// add writes a release. hosts sees to it that those of the release are approved.
+func (s *Store) add(ctx context.Context, w ledger.Write, hosts func(*gorm.DB, *entry) error) error {
 	if err := checkWrite(w); err != nil {
 		return err
 	}
@@ -76,10 +81,13 @@ func (s *Store) Append(ctx context.Context, w ledger.Write) error {
 		if head != w.Base {
 			return stale(w.Signed.Stream, w.Base, head)
 		}
-		if err := checkApproved(tx, w.Hosts); err != nil {
+		if err := s.insert(tx, w); err != nil {
 			return err
 		}
-		return s.insert(tx, w)
+		if err := hosts(tx, &e); err != nil {
+			return err
+		}
+		return insertHosts(tx, w)
 	})
 }
 
@@ -98,6 +106,9 @@ func checkWrite(w ledger.Write) error {
 	} else if named.Stream != w.Signed.Stream || named.Number != w.Signed.Number {
 		p.Addf("manifest", "is release %s/%d, not %s/%d", named.Stream, named.Number, w.Signed.Stream, w.Signed.Number)
 	}
+	if w.Canary != "" {
+		checkText(&p, "canary", w.Canary, maxName)
+	}
 	if r := w.Signed.Records; r.Seq > 0 && r.Release != w.Signed.Number {
 		p.Addf("records", "are of release %d", r.Release)
 	}
@@ -113,19 +124,25 @@ func (s *Store) insert(tx *gorm.DB, w ledger.Write) error {
 	if err != nil {
 		return err
 	}
-	hosts := make([]releaseHostRow, 0, len(w.Hosts))
-	for _, h := range slices.Compact(slices.Sorted(slices.Values(w.Hosts))) {
-		hosts = append(hosts, releaseHostRow{Stream: w.Signed.Stream, Number: number, Host: h})
-	}
-	if len(hosts) > 0 {
-		if err := tx.CreateInBatches(hosts, 500).Error; err != nil {
-			return err
-		}
+	if err := insertRollout(tx, w, now); err != nil {
+		return err
 	}
 	if w.Signed.Records.Seq == 0 { // a stream without domains has no records
 		return nil
 	}
 	return insertRecords(tx, w.Signed.Stream, w.Signed.Records, now)
+}
+
+// insertHosts comes last: the database looks whether they are approved.
+func insertHosts(tx *gorm.DB, w ledger.Write) error {
+	hosts := make([]releaseHostRow, 0, len(w.Hosts))
+	for _, h := range slices.Compact(slices.Sorted(slices.Values(w.Hosts))) {
+		hosts = append(hosts, releaseHostRow{Stream: w.Signed.Stream, Number: int64(w.Signed.Number), Host: h})
+	}
+	if len(hosts) == 0 {
+		return nil
+	}
+	return tx.CreateInBatches(hosts, 500).Error
 }
 
 // SaveRecords stores a renewed set of domain records. It must have a higher seq
