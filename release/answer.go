@@ -128,12 +128,20 @@ func (s *Snapshot) answers(apps []Served, from recorder) error {
 	if from.apps() != len(apps) {
 		return badRecords("there are records of %d apps, not of %d", from.apps(), len(apps))
 	}
-	s.Apps, s.Hosts = make(map[string]*Served, len(apps)), map[string]*Served{}
 	for i := range apps {
-		app := &apps[i]
-		if err := app.answers(from); err != nil {
+		if err := apps[i].answers(from); err != nil {
 			return err
 		}
+	}
+	s.find(apps)
+	return nil
+}
+
+// find makes the apps findable.
+func (s *Snapshot) find(apps []Served) {
+	s.Apps, s.Hosts, s.Default = make(map[string]*Served, len(apps)), map[string]*Served{}, nil
+	for i := range apps {
+		app := &apps[i]
 		s.Apps[app.App.Key] = app
 		for _, host := range app.App.Hosts {
 			s.Hosts[host] = app
@@ -142,7 +150,6 @@ func (s *Snapshot) answers(apps []Served, from recorder) error {
 			s.Default = app
 		}
 	}
-	return nil
 }
 
 func (s *Served) answers(from recorder) error {

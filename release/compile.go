@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"dispatch.example/dispatch/internal/fault"
@@ -78,7 +79,7 @@ func (c *compilation) lists(ctx context.Context) error {
 		next.lists[l.Key] = part
 		c.need(part)
 		lists = append(lists, whitelist.List{Key: l.Key, Of: l.Of, Index: part.blob, Chunk: func(n int) ([]byte, error) {
-			return c.blobs.Blob(ctx, part.blob.Digests[n])
+			return c.fetch(ctx, part.blob.Digests[n])
 		}})
 	}
 	if same {
@@ -146,13 +147,16 @@ func (c *compilation) tables(ctx context.Context) error {
 	return nil
 }
 
+// fetch brings a blob. A source that has not got it says nothing about the
+// release: that is missing_part, and the same release may load later.
 func (c *compilation) fetch(ctx context.Context, digest Digest) ([]byte, error) {
 	data, err := c.blobs.Blob(ctx, digest)
-	if err != nil {
-		return nil, err
+	if err == nil && DigestOf(data) != digest {
+		err = errors.New("the source gave another one")
 	}
-	if DigestOf(data) != digest {
-		return nil, fmt.Errorf("blob %s is another one", digest)
+	if err != nil {
+		return nil, fault.New(fault.Unavailable, "missing_part", "no source has blob %s of the release", digest).
+			WithHint("the release is asked for again; if it stays so, publish what it names anew").Because(err)
 	}
 	return data, nil
 }
@@ -162,7 +166,7 @@ func badPart(what string, err error) error {
 	if fault.CodeOf(err) != "internal" {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	return fault.New(fault.Unavailable, "bad_part", "%s of the release cannot be loaded", what).Because(err)
+	return fault.New(fault.Invalid, "bad_part", "%s of the release cannot be loaded", what).Because(err)
 }
 
 // apps compiles the rules of every app, or takes them from cur if nothing that

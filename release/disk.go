@@ -34,6 +34,8 @@ const (
 //
 //	0000000000000412-000001.release   one generation, see generation.go
 //	blobs/9f86d081…                   lists and tables by digest, shared by the generations
+//	blobs/9f86d081….fetched           one that came ahead of its release, see Keep
+//	override                          the override in force here, see override_file.go
 //
 // Every file is written beside its place, synced and renamed, blobs first, so a
 // generation that is there is whole. What is damaged is renamed to .bad when it
@@ -103,22 +105,6 @@ func (d *Disk) locked(f func() error) error {
 		return fmt.Errorf("lock: %w", err)
 	}
 	return f()
-}
-
-// Blob reads a blob and checks it. A missing or damaged one is fs.ErrNotExist.
-func (d *Disk) Blob(ctx context.Context, digest Digest) ([]byte, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	data, err := os.ReadFile(d.blobPath(digest))
-	if err != nil {
-		return nil, fmt.Errorf("read blob: %w", err)
-	}
-	if DigestOf(data) != digest {
-		d.setAside(d.blobPath(digest))
-		return nil, fmt.Errorf("read blob %s: %w: it was damaged", digest, fs.ErrNotExist)
-	}
-	return data, nil
 }
 
 // generationFile is a generation's place and number.
@@ -248,6 +234,9 @@ func (d *Disk) writeBlobs(ctx context.Context, blobs []Digest, from Blobs) error
 		}
 		missing[digest] = true
 		g.Go(func() error {
+			if d.takeOver(digest) {
+				return nil
+			}
 			data, err := from.Blob(ctx, digest)
 			if err != nil {
 				return err
@@ -300,7 +289,11 @@ func (d *Disk) prune() error {
 		return err
 	}
 	for _, e := range entries {
-		if name := strings.TrimSuffix(e.Name(), badExt); !named[name] {
+		name, fetched := strings.CutSuffix(e.Name(), fetchedExt)
+		if fetched && waits(e) || strings.HasSuffix(name, tempExt) {
+			continue
+		}
+		if fetched || !named[strings.TrimSuffix(name, badExt)] {
 			if err := os.Remove(filepath.Join(d.blobs(), e.Name())); err != nil {
 				return err
 			}

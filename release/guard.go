@@ -14,6 +14,7 @@ import (
 // independent guards and trusts neither of the others. cur is nil at a start.
 func (l *Loader) Guard(next, cur *Snapshot) error {
 	m := next.Manifest
+	cur = cur.released()
 	for host, path := range m.Document.Domains() {
 		if !l.opt.Suffixes.Allows(host) {
 			return fault.New(fault.Denied, "host_outside_suffixes", "%s: %q is not a host below %s", path, host, l.opt.Suffixes).

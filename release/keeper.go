@@ -15,13 +15,18 @@ import (
 // FromDisk is the source of a release that Restore found.
 const FromDisk = "disk"
 
-// Keeper holds the snapshot in use. Current is one atomic load. Accept and
-// Restore change it, one at a time, and leave it alone on every failure.
+// Keeper holds the snapshot in use. Current is one atomic load. Accept, Restore
+// and Override change it, one at a time, and leave it alone on every failure.
 type Keeper struct {
 	loader  *Loader
 	disk    *Disk // nil: no copy is kept
 	current atomic.Pointer[Snapshot]
-	turn    chan struct{} // holds one token: whoever has it may change current
+
+	turn     chan struct{} // holds one token: whoever has it may change current and what follows
+	released *Snapshot     // the last one accepted; current is it, or it under an override
+	over     *kept         // the override in force, nil if there is none
+
+	file sync.Mutex // one writes the override's file at a time
 
 	mu      sync.Mutex // guards what follows
 	status  Status
@@ -43,9 +48,14 @@ type Status struct {
 	DiskErr  string            // why the last copy could not be written; empty: it could
 	DiskErrs uint64            // copies that could not be written since the start
 	DiskBad  uint64            // damaged files set aside since the start
+
+	Override    *Overriding // in force here; nil: none
+	OverrideErr string      // why its file could not be written or read: a restart forgets it; empty: it does not
 }
 
-// Refusal is a release that was not taken into use.
+// Refusal is a release that was not taken into use. The release itself is at
+// fault unless the code is missing_part: then no source had one of its blobs, and
+// the same release may be accepted when one has.
 type Refusal struct {
 	Number uint64 `json:"number"`
 	Seq    uint64 `json:"seq"`
@@ -62,11 +72,21 @@ func NewKeeper(loader *Loader, disk *Disk) (*Keeper, error) {
 	k := &Keeper{loader: loader, disk: disk, turn: make(chan struct{}, 1), changed: make(chan struct{})}
 	k.turn <- struct{}{}
 	k.status.Refused = map[string]uint64{}
+	k.recall()
 	return k, nil
 }
 
 // Current is the snapshot in use, nil before the first.
 func (k *Keeper) Current() *Snapshot { return k.current.Load() }
+
+// Signed is the release in use as it came, false before the first.
+func (k *Keeper) Signed() (Signed, bool) {
+	cur := k.current.Load()
+	if cur == nil {
+		return Signed{}, false
+	}
+	return cur.Signed, true
+}
 
 // Accept takes a release into use if it may follow the current one, and keeps a
 // copy of it on disk. The release that is in use already is no error and changes
@@ -74,7 +94,7 @@ func (k *Keeper) Current() *Snapshot { return k.current.Load() }
 // copy could not be written is no error: it is in Status too. source says who
 // brought the release.
 func (k *Keeper) Accept(ctx context.Context, s Signed, blobs Blobs, source string) error {
-	next, err := k.swap(ctx, s, blobs, source)
+	next, ended, err := k.swap(ctx, s, blobs, source)
 	if err != nil || next == nil {
 		return err
 	}
@@ -82,30 +102,43 @@ func (k *Keeper) Accept(ctx context.Context, s Signed, blobs Blobs, source strin
 	if k.disk != nil && source != FromDisk {
 		k.wrote(k.disk.Write(ctx, s, next.Blobs(), blobs))
 	}
+	if ended {
+		k.keepOverride()
+	}
 	return nil
 }
 
-// swap waits for its turn and changes current. It returns nil if there was nothing to change.
-func (k *Keeper) swap(ctx context.Context, s Signed, blobs Blobs, source string) (*Snapshot, error) {
+func (k *Keeper) lock(ctx context.Context) error {
 	select {
 	case <-k.turn:
-		defer func() { k.turn <- struct{}{} }()
+		return nil
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
-	cur := k.current.Load()
-	if cur != nil && cur.is(s) {
-		return nil, nil
+}
+
+func (k *Keeper) unlock() { k.turn <- struct{}{} }
+
+// swap waits for its turn and changes current. next is nil if there was nothing
+// to change; ended says that an override ended by it.
+func (k *Keeper) swap(ctx context.Context, s Signed, blobs Blobs, source string) (next *Snapshot, ended bool, err error) {
+	if err := k.lock(ctx); err != nil {
+		return nil, false, err
 	}
-	next, err := k.loader.Load(ctx, s, blobs, cur)
+	defer k.unlock()
+	if k.released != nil && k.released.is(s) {
+		return nil, false, nil
+	}
+	next, err = k.loader.Load(ctx, s, blobs, k.released)
 	if err != nil {
 		if ctx.Err() == nil { // otherwise nothing is wrong with the release
 			k.refused(s, source, err)
 		}
-		return nil, err
+		return nil, false, err
 	}
+	over := k.over
 	k.use(next, source)
-	return next, nil
+	return next, k.over != over, nil
 }
 
 // is says whether s is the release that the snapshot was compiled from, with the same records.
@@ -114,14 +147,17 @@ func (s *Snapshot) is(other Signed) bool {
 }
 
 func (k *Keeper) use(next *Snapshot, source string) {
-	k.current.Store(next)
+	k.released = next
+	k.used(next, source)
+	k.show()
+}
+
+func (k *Keeper) used(next *Snapshot, source string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.status.Number, k.status.Seq, k.status.Digest, k.status.Created = next.Number, next.Seq, next.Digest, next.Created
 	k.status.Expires, k.status.Source, k.status.Refusal = next.Expires(), source, nil
 	k.since = time.Now()
-	close(k.changed)
-	k.changed = make(chan struct{})
 }
 
 func (k *Keeper) refused(s Signed, source string, err error) {
@@ -164,6 +200,10 @@ func (k *Keeper) Status() Status {
 		refusal := *s.Refusal
 		s.Refusal = &refusal
 	}
+	if s.Override != nil {
+		override := *s.Override
+		s.Override = &override
+	}
 	if s.Number != 0 {
 		s.Age = time.Since(k.since)
 	}
@@ -173,7 +213,8 @@ func (k *Keeper) Status() Status {
 	return s
 }
 
-// Changed is closed when the next snapshot is taken into use. Ask for it before
+// Changed is closed when the next snapshot is taken into use, also by an override
+// that begins or ends. Ask for it before
 // reading Current, or a change may be missed:
 //
 //	for {

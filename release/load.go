@@ -76,6 +76,7 @@ func NewLoader(opt LoaderOptions) (*Loader, error) {
 // a panic included, is an error with a stable code, and cur stays usable.
 func (l *Loader) Load(ctx context.Context, s Signed, blobs Blobs, cur *Snapshot) (next *Snapshot, err error) {
 	defer recoverLoad(s.Number, &next, &err)
+	cur = cur.released()
 	m, digest, err := openManifest(s, l.opt.Trust)
 	if err != nil {
 		return nil, err
@@ -95,7 +96,8 @@ func (l *Loader) Load(ctx context.Context, s Signed, blobs Blobs, cur *Snapshot)
 	if err := mark.After(cur.Mark()); err != nil {
 		return nil, refuseMark(err)
 	}
-	next = &Snapshot{Number: m.Number, Seq: book.Seq, Digest: digest, Created: m.Created, Issued: time.Unix(book.Issued, 0).UTC(), Manifest: m}
+	next = &Snapshot{Number: m.Number, Seq: book.Seq, Digest: digest, Created: m.Created, Issued: time.Unix(book.Issued, 0).UTC(),
+		Manifest: m, Signed: s}
 	records := verified{book: book, trust: l.opt.Trust}
 	if cur != nil && cur.Number == m.Number {
 		err = next.renew(cur, records)
@@ -119,7 +121,7 @@ func (l *Loader) Draft(ctx context.Context, m *Manifest, blobs Blobs, cur *Snaps
 		return nil, err
 	}
 	next = &Snapshot{Number: m.Number, Created: m.Created, Manifest: m}
-	c := compilation{loader: l, next: next, cur: cur, blobs: blobs}
+	c := compilation{loader: l, next: next, cur: cur.released(), blobs: blobs}
 	if err := c.compile(ctx, unsigned{m}); err != nil {
 		return nil, err
 	}

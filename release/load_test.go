@@ -110,10 +110,10 @@ func TestLoadRefusesAttacks(t *testing.T) {
 		{"a list key that is not here", "missing_key", change(func(_ *Document, _ *Operational, c *Change) {
 			c.Keys = &KeyIDs{Session: b.keys.Session.IDs(), List: []string{"list-other"}}
 		})},
-		{"a list that nobody has", "bad_part", change(func(_ *Document, _ *Operational, c *Change) {
+		{"a list that nobody has", "missing_part", change(func(_ *Document, _ *Operational, c *Change) {
 			c.Lists = map[string]Digest{"staff-devices": DigestOf([]byte("x"))}
 		})},
-		{"a table that nobody has", "bad_part", change(func(_ *Document, _ *Operational, c *Change) {
+		{"a table that nobody has", "missing_part", change(func(_ *Document, _ *Operational, c *Change) {
 			c.Tables = map[string]Digest{"cn-prefixes": DigestOf([]byte("x"))}
 		})},
 		{"a split below 10,000", "bad_rules", b.resign(second, replace(`"of":4000`, `"of":3999`))}, // e16
@@ -337,11 +337,11 @@ func TestLoadSurvivesBrokenParts(t *testing.T) {
 	}{
 		"panics":         {func(Digest) ([]byte, error) { panic("boom") }, "load_panic"},
 		"out of range":   {func(d Digest) ([]byte, error) { return b.blobs[d][len(b.blobs[d])+1:], nil }, "load_panic"},
-		"other bytes":    {func(Digest) ([]byte, error) { return []byte("x"), nil }, "bad_part"},
-		"no bytes":       {func(Digest) ([]byte, error) { return nil, nil }, "bad_part"},
-		"not found":      {func(Digest) ([]byte, error) { return nil, fs.ErrNotExist }, "bad_part"},
-		"chunks only":    {func(d Digest) ([]byte, error) { return cut(b.blobs[d]), nil }, "bad_part"},
-		"table is wrong": {func(d Digest) ([]byte, error) { return append(slices.Clone(b.blobs[d]), '\n'), nil }, "bad_part"},
+		"other bytes":    {func(Digest) ([]byte, error) { return []byte("x"), nil }, "missing_part"},
+		"no bytes":       {func(Digest) ([]byte, error) { return nil, nil }, "missing_part"},
+		"not found":      {func(Digest) ([]byte, error) { return nil, fs.ErrNotExist }, "missing_part"},
+		"chunks only":    {func(d Digest) ([]byte, error) { return cut(b.blobs[d]), nil }, "missing_part"},
+		"table is wrong": {func(d Digest) ([]byte, error) { return append(slices.Clone(b.blobs[d]), '\n'), nil }, "missing_part"},
 	} {
 		snap, err := b.loader(nil).Load(t.Context(), s, c.blobs, nil)
 		if fault.CodeOf(err) != c.code || snap != nil {

@@ -33,7 +33,9 @@ type Manifest struct {
 	Lists       map[string]Digest `json:"lists,omitempty"`  // list key → blob of its whitelist index
 	Tables      map[string]Digest `json:"tables,omitempty"` // table key → blob of its CSV
 	Approved    Approved          `json:"approved,omitzero"`
-	Clears      bool              `json:"clears_overrides,omitempty"`
+	// Clears is the last release that ended all overrides made before it: a
+	// replica that skipped that release must end them too.
+	Clears uint64 `json:"clears_overrides,omitempty"`
 }
 
 // Cause is who made a release, how and why. By is a login or token name, never an id from traffic.
@@ -108,6 +110,7 @@ type Change struct {
 	Clears      bool      // ends local overrides
 	Created     time.Time // now
 	Above       uint64    // highest number seen in fleet, Redis or disk
+	Format      int       // lowest format that a replica reads; 0: they all read the newest
 }
 
 // Approval is what two people agreed to in this release.
@@ -127,10 +130,16 @@ func First(deployment, stream string, c Change) (*Manifest, error) {
 // with its own number.
 func (m *Manifest) Next(c Change) (*Manifest, error) {
 	next := *m
-	next.Format = Format
+	var err error
+	if next.Format, err = formatFor(c.Format, oldestFormat, Format); err != nil {
+		return nil, err
+	}
 	next.Number, next.Parent = max(m.Number, c.Above)+1, m.Number
 	next.Created = c.Created.UTC().Truncate(time.Second)
-	next.Cause, next.Clears = c.Cause, c.Clears
+	next.Cause = c.Cause
+	if c.Clears {
+		next.Clears = next.Number
+	}
 	if c.Document != nil {
 		next.Document = *c.Document
 	}
@@ -155,6 +164,22 @@ func (m *Manifest) Next(c Change) (*Manifest, error) {
 		return nil, err
 	}
 	return &next, nil
+}
+
+// oldestFormat is the oldest manifest format that this program still writes.
+const oldestFormat = 1
+
+// formatFor is the newest format that a replica reads too which knows none above
+// lowest, among those from oldest to newest that this program writes.
+func formatFor(lowest, oldest, newest int) (int, error) {
+	switch {
+	case lowest == 0:
+		return newest, nil
+	case lowest < oldest:
+		return 0, fault.New(fault.Conflict, "fleet_too_old", "a replica reads formats up to %d, this program writes none below %d", lowest, oldest).
+			WithHint("upgrade that replica first, or wait 24 h after its last question if it is gone: GET /api/v1/fleet")
+	}
+	return min(lowest, newest), nil
 }
 
 // marks carries old marks on and adds those of this release.
@@ -232,6 +257,9 @@ func (m *Manifest) check() error {
 	}
 	if len(m.Keys.Session) == 0 {
 		p.Addf("keys.session", "names no key")
+	}
+	if m.Clears > m.Number {
+		p.Addf("clears_overrides", "%d is above the number %d", m.Clears, m.Number)
 	}
 	m.checkParts(&p)
 	return p.Err("bad_manifest", "the release is wrong")

@@ -17,12 +17,15 @@ type Snapshot struct {
 	Created  time.Time
 	Issued   time.Time          // of its records
 	Manifest *Manifest          // what it was compiled from; not to be changed
+	Signed   Signed             // as it came; zero in a draft
+	Override *Override          // laid over it here; nil: none. Manifest knows nothing of it
 	Apps     map[string]*Served // by key
 	Hosts    map[string]*Served // by request host
 	Default  *Served            // nil: no default
 	Lists    *whitelist.Index
 
-	parts parts // what the next snapshot may reuse
+	parts parts     // what the next snapshot may reuse
+	under *Snapshot // what Override lies over; nil without one
 }
 
 // Served is one app, ready to answer.
@@ -64,6 +67,15 @@ type tablePart struct {
 // Blobs are the digests of all lists and tables that the release consists of,
 // in the order in which a load reads them.
 func (s *Snapshot) Blobs() []Digest { return s.parts.blobs }
+
+// released is the snapshot as it was signed, without an override. Releases are
+// compared with that: what one replica does on its own must not decide what it accepts.
+func (s *Snapshot) released() *Snapshot {
+	if s == nil || s.under == nil {
+		return s
+	}
+	return s.under
+}
 
 // Expires is when clients stop believing the records unless they are renewed.
 func (s *Snapshot) Expires() time.Time { return s.Issued.Add(RecordLife) }

@@ -110,6 +110,7 @@ func routingOf(m *Manifest, app *App) (string, error) {
 // endpoints inside a region moves nobody, and nobody moves from a nil snapshot.
 func Moved(a, b *Snapshot) map[string]int {
 	moved := map[string]int{}
+	a, b = a.released(), b.released()
 	if a == nil {
 		return moved
 	}

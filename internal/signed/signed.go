@@ -28,6 +28,7 @@ const (
 	TypManifest = "dispatch-manifest" // detached, by a publisher key
 	TypRecords  = "dispatch-records"  // detached, by a record key
 	TypRecord   = "dispatch-record"   // compact, by a record key; what clients verify
+	TypOverride = "dispatch-override" // compact, by a publisher key; break glass for the fleet
 )
 
 // Purpose is what a key is for. A key never serves two.
@@ -35,7 +36,7 @@ type Purpose string
 
 // The purposes, one key file each.
 const (
-	Publisher Purpose = "publisher" // signs manifests
+	Publisher Purpose = "publisher" // signs manifests and overrides
 	Record    Purpose = "record"    // signs domain records
 	Session   Purpose = "session"   // authenticates session tokens
 	List      Purpose = "list"      // hashes ids of lists
@@ -55,7 +56,7 @@ func (p Purpose) known() bool {
 // signerOf is the purpose of key that may sign a typ.
 func signerOf(typ string) (Purpose, bool) {
 	switch typ {
-	case TypManifest:
+	case TypManifest, TypOverride:
 		return Publisher, true
 	case TypRecords, TypRecord:
 		return Record, true

@@ -1,0 +1,164 @@
+package release
+
+import (
+	"context"
+	"time"
+
+	"dispatch.example/dispatch/internal/fault"
+)
+
+// Overriding is an override in force and what became of it here.
+type Overriding struct {
+	Override
+	Over  uint64   `json:"over"`            // the release that it was first laid over
+	Unfit []string `json:"unfit,omitempty"` // what does not fit the release in use and has no effect
+}
+
+// Override lays o over what is served, now and after every later release, until
+// its time is over or a release clears it. It takes the place of the one in force;
+// nil takes that away. An override that does not fit the release in use is refused
+// whole, with everything that is wrong. Of a later release, what does not fit has
+// no effect, and Status says so.
+//
+// It is in effect when Override returns, and kept on the disk if that can be
+// written; if not, Status says so, because a full disk must not stop break glass.
+func (k *Keeper) Override(ctx context.Context, o *Override) error {
+	if err := k.override(ctx, o); err != nil {
+		return err
+	}
+	k.keepOverride()
+	return nil
+}
+
+func (k *Keeper) override(ctx context.Context, o *Override) error {
+	if err := k.lock(ctx); err != nil {
+		return err
+	}
+	defer k.unlock()
+	if o == nil {
+		if k.over != nil {
+			k.over = nil
+			k.show()
+		}
+		return nil
+	}
+	if err := o.check(); err != nil {
+		return err
+	}
+	if o.Deployment != "" && o.Deployment != k.loader.opt.Deployment {
+		return fault.New(fault.Invalid, "other_deployment", "the override is for %s, this process serves %s", o.Deployment, k.loader.opt.Deployment)
+	}
+	if o.left(time.Now()) <= 0 {
+		return fault.New(fault.Invalid, "override_over", "the override ended at %s", o.Until.Format(time.RFC3339)).WithHint("make a new one")
+	}
+	if k.released == nil {
+		return fault.New(fault.Unavailable, "no_release", "there is no release to lay an override over").
+			WithHint("an override chooses among the domains of a release: bring one first")
+	}
+	ops, unfit := o.on(k.released.Manifest, true)
+	if err := unfit.Err("override_unfit", "the override does not fit the release in use"); err != nil {
+		return err
+	}
+	laid, err := k.loader.lay(k.released, o, ops)
+	if err != nil {
+		return err
+	}
+	k.over = newKept(o, k.released.Number)
+	k.take(laid, nil)
+	return nil
+}
+
+// show serves the released snapshot with the override in force laid over it. One
+// that is over is gone; one that cannot be laid has no effect.
+func (k *Keeper) show() {
+	if k.released == nil {
+		return
+	}
+	if k.over != nil && k.over.endedBy(k.released.Manifest) {
+		k.over = nil
+	}
+	if k.over == nil {
+		k.take(k.released, nil)
+		return
+	}
+	o := &k.over.Override
+	ops, problems := o.on(k.released.Manifest, false)
+	var unfit []string
+	for _, p := range problems {
+		unfit = append(unfit, p.String())
+	}
+	laid, err := k.loader.lay(k.released, o, ops)
+	if err != nil {
+		bare := *k.released
+		bare.Override, bare.under = o, k.released
+		laid, unfit = &bare, append(unfit, err.Error())
+	}
+	k.take(laid, unfit)
+}
+
+// take puts a snapshot into use and wakes whoever waits for that.
+func (k *Keeper) take(s *Snapshot, unfit []string) {
+	k.current.Store(s)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.status.Override = nil
+	if k.over != nil {
+		k.status.Override = &Overriding{Override: k.over.Override, Over: k.over.Over, Unfit: unfit}
+	}
+	close(k.changed)
+	k.changed = make(chan struct{})
+}
+
+// Expire takes an override away whose time is over. It returns when to call it
+// again, the zero time while none is in force. Whoever owns the Keeper calls it
+// at that time and when Changed is closed; a release that comes looks too.
+func (k *Keeper) Expire(ctx context.Context) (time.Time, error) {
+	if err := k.lock(ctx); err != nil {
+		return time.Time{}, err
+	}
+	was := k.over
+	if was != nil && k.released != nil && was.endedBy(k.released.Manifest) {
+		k.show()
+	}
+	now := k.over
+	k.unlock()
+	if now != was {
+		k.keepOverride()
+	}
+	if now == nil {
+		return time.Time{}, nil
+	}
+	return now.ends, nil
+}
+
+// keepOverride makes the file say what is in force. It runs outside the turn,
+// like every write, and takes what is in force when its own turn comes, so the
+// last one to run is right.
+func (k *Keeper) keepOverride() {
+	if k.disk == nil {
+		return
+	}
+	k.file.Lock()
+	defer k.file.Unlock()
+	<-k.turn
+	over := k.over
+	k.unlock()
+	err := k.disk.keepOverride(over)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.status.OverrideErr = ""
+	if err != nil {
+		k.status.OverrideErr = err.Error()
+	}
+}
+
+// recall reads the override that was in force when the process ended.
+func (k *Keeper) recall() {
+	if k.disk == nil {
+		return
+	}
+	var err error
+	if k.over, err = k.disk.override(); err != nil {
+		k.status.OverrideErr = err.Error()
+	}
+}
