@@ -5,9 +5,9 @@
 //
 //	func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 //
-// and its tests call MariaDB. The first call starts the server, all tests of the
-// binary share it, each has a database of its own. Main owns the server and ends
-// it after the last test, then looks for goroutines that the tests left behind.
+// and its tests call MariaDB or Consul. The first call starts the server, all tests of the
+// binary share it, each has a database of its own. Main owns the servers and ends
+// them after the last test, then looks for goroutines that the tests left behind.
 // A server that cannot be found or started fails the test with what to do; no
 // test is skipped.
 package testenv
@@ -35,12 +35,14 @@ var shared = sync.OnceValue(func() *servers {
 		}
 		return db, err
 	})
+	s.consul = sharedConsul(s)
 	return s
 })
 
 // servers are those of one test binary.
 type servers struct {
 	mariadb func() (*mariaDB, error)
+	consul  func() (*ConsulAgent, error)
 	owned   atomic.Bool // Main will stop them
 
 	mu    sync.Mutex // guards stops

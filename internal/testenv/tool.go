@@ -15,8 +15,12 @@ type Program struct {
 	Name    string   // what people say to install
 	Bins    []string // any of these will do, first one first
 	Package string   // of Debian
+	Suite   string   // the release of Debian that still has the package; it is unpacked into Tools
 	Bench   bool     // needed by make bench only
 }
+
+// Tools is the folder of a checkout for programs that Debian does not install.
+const Tools = ".tools"
 
 // Programs returns all of them. The server packages without a service are used
 // where there are such, so that installing starts nothing.
@@ -24,19 +28,20 @@ func Programs() []Program {
 	return []Program{
 		{Name: "mariadb", Bins: []string{"mariadbd", "mysqld"}, Package: "mariadb-server-core"},
 		{Name: "mariadb-install", Bins: []string{"mariadb-install-db", "mysql_install_db"}, Package: "mariadb-server-core"},
+		{Name: "consul", Bins: []string{"consul"}, Package: "consul", Suite: "bullseye"},
 		{Name: "nginx", Bins: []string{"nginx"}, Package: "nginx-light", Bench: true},
 		{Name: "haproxy", Bins: []string{"haproxy"}, Package: "haproxy", Bench: true},
 	}
 }
 
-// Find is the path of the program, or empty. It also looks where Debian keeps
-// servers, which are on the path of root only.
+// Find is the path of the program, or empty. It also looks in Tools and where
+// Debian keeps servers, which are on the path of root only.
 func (p Program) Find() string {
 	for _, bin := range p.Bins {
 		if path, err := exec.LookPath(bin); err == nil {
 			return path
 		}
-		for _, dir := range []string{"/usr/sbin", "/usr/local/sbin", "/usr/libexec", "/opt/homebrew/bin"} {
+		for _, dir := range []string{toolsDir(), "/usr/sbin", "/usr/local/sbin", "/usr/libexec", "/opt/homebrew/bin"} {
 			path := filepath.Join(dir, bin)
 			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
 				return path
@@ -44,6 +49,21 @@ func (p Program) Find() string {
 		}
 	}
 	return ""
+}
+
+// toolsDir is Tools of the checkout that the working directory is in.
+func toolsDir() string {
+	dir, err := os.Getwd()
+	for err == nil {
+		if _, missing := os.Stat(filepath.Join(dir, "go.mod")); missing == nil {
+			return filepath.Join(dir, Tools)
+		}
+		if filepath.Dir(dir) == dir {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	return Tools
 }
 
 // Lookup finds a program by its name in Programs.

@@ -31,6 +31,13 @@ func install(names []string) error {
 	if err != nil {
 		return err
 	}
+	for _, p := range wanted {
+		if p.Suite != "" && p.Find() == "" {
+			if err := unpack(p); err != nil {
+				return err
+			}
+		}
+	}
 	missing := packages(wanted)
 	if len(missing) == 0 {
 		return nil
@@ -90,11 +97,4 @@ func stillMissing(programs []testenv.Program) error {
 	return nil
 }
 
-func runApt(apt string, args ...string) error {
-	cmd := exec.Command(apt, args...)
-	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("apt-get %s: %w\n%s", strings.Join(args, " "), err, out)
-	}
-	return nil
-}
+func runApt(apt string, args ...string) error { return runIn("", apt, args...) }
