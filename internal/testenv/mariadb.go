@@ -51,7 +51,8 @@ type mariaDB struct {
 	databases atomic.Int64 // made so far, for their names
 }
 
-func startMariaDB() (_ *mariaDB, err error) {
+// startMariaDB starts a server with the given options besides its own.
+func startMariaDB(options ...string) (_ *mariaDB, err error) {
 	server, err := Lookup("mariadb")
 	if err != nil {
 		return nil, err
@@ -80,7 +81,7 @@ func startMariaDB() (_ *mariaDB, err error) {
 	}
 	for range 3 { // another process may take the free port first
 		var db *mariaDB
-		if db, err = launch(server, dir, args); err == nil {
+		if db, err = launch(server, dir, append(args, options...)); err == nil {
 			return db, nil
 		}
 	}
