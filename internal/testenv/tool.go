@@ -29,6 +29,7 @@ func Programs() []Program {
 		{Name: "mariadb", Bins: []string{"mariadbd", "mysqld"}, Package: "mariadb-server-core"},
 		{Name: "mariadb-install", Bins: []string{"mariadb-install-db", "mysql_install_db"}, Package: "mariadb-server-core"},
 		{Name: "consul", Bins: []string{"consul"}, Package: "consul", Suite: "bullseye"},
+		{Name: "redis", Bins: []string{"redis-server"}, Package: "redis-server"},
 		{Name: "nginx", Bins: []string{"nginx"}, Package: "nginx-light", Bench: true},
 		{Name: "haproxy", Bins: []string{"haproxy"}, Package: "haproxy", Bench: true},
 	}
