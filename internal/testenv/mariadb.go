@@ -53,14 +53,6 @@ type mariaDB struct {
 
 // startMariaDB starts a server with the given options besides its own.
 func startMariaDB(options ...string) (_ *mariaDB, err error) {
-	server, err := Lookup("mariadb")
-	if err != nil {
-		return nil, err
-	}
-	install, err := Lookup("mariadb-install")
-	if err != nil {
-		return nil, err
-	}
 	// Not under the test's folder: a socket's path may have 107 bytes only.
 	dir, err := os.MkdirTemp("", "dispatch-mariadb-")
 	if err != nil {
@@ -71,36 +63,52 @@ func startMariaDB(options ...string) (_ *mariaDB, err error) {
 			err = errors.Join(err, os.RemoveAll(dir))
 		}
 	}()
-	args := []string{"--no-defaults", "--datadir=" + filepath.Join(dir, "data")}
-	if os.Geteuid() == 0 {
-		args = append(args, "--user=root") // the server refuses to be root unless told
-	}
-	setup := append(args[:len(args):len(args)], "--auth-root-authentication-method=normal", "--skip-test-db")
-	if out, err := exec.Command(install, setup...).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("prepare mariadb: %w\n%s", err, out)
+	args, err := prepareMariaDB(dir)
+	if err != nil {
+		return nil, err
 	}
 	for range 3 { // another process may take the free port first
 		var db *mariaDB
-		if db, err = launch(server, dir, append(args, options...)); err == nil {
+		if db, err = launch(dir, append(args[:len(args):len(args)], options...)); err == nil {
 			return db, nil
 		}
 	}
 	return nil, err
 }
 
-func launch(server, dir string, args []string) (*mariaDB, error) {
+// prepareMariaDB makes the data folder in dir and returns the command of its
+// server, which still lacks a port.
+func prepareMariaDB(dir string) (args []string, err error) {
+	server, err := Lookup("mariadb")
+	if err != nil {
+		return nil, err
+	}
+	install, err := Lookup("mariadb-install")
+	if err != nil {
+		return nil, err
+	}
+	data := []string{"--no-defaults", "--datadir=" + filepath.Join(dir, "data")}
+	if os.Geteuid() == 0 {
+		data = append(data, "--user=root") // the server refuses to be root unless told
+	}
+	setup := append(data[:len(data):len(data)], "--auth-root-authentication-method=normal", "--skip-test-db")
+	if out, err := exec.Command(install, setup...).CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("prepare mariadb: %w\n%s", err, out)
+	}
+	args = append([]string{server}, data...)
+	return append(args, "--bind-address=127.0.0.1", "--socket="+filepath.Join(dir, "sock"), "--pid-file="+filepath.Join(dir, "pid"),
+		"--skip-name-resolve", "--performance-schema=OFF", "--max-connections=300",
+		"--innodb-buffer-pool-size=64M", "--innodb-log-file-size=48M",
+		"--key-buffer-size=1M", "--aria-pagecache-buffer-size=1M"), nil
+}
+
+func launch(dir string, args []string) (*mariaDB, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
 	}
 	logFile := filepath.Join(dir, "error.log")
-	cmd := exec.Command(server, append(args[:len(args):len(args)],
-		"--bind-address=127.0.0.1", "--port="+port, "--socket="+filepath.Join(dir, "sock"),
-		"--pid-file="+filepath.Join(dir, "pid"), "--log-error="+logFile,
-		"--skip-name-resolve", "--performance-schema=OFF", "--max-connections=300",
-		"--innodb-buffer-pool-size=64M", "--innodb-log-file-size=48M",
-		"--key-buffer-size=1M", "--aria-pagecache-buffer-size=1M")...)
-	proc, err := run(cmd)
+	proc, err := run(exec.Command(args[0], append(args[1:len(args):len(args)], "--port="+port, "--log-error="+logFile)...))
 	if err != nil {
 		return nil, err
 	}

@@ -30,7 +30,8 @@ func Programs() []Program {
 		{Name: "mariadb-install", Bins: []string{"mariadb-install-db", "mysql_install_db"}, Package: "mariadb-server-core"},
 		{Name: "consul", Bins: []string{"consul"}, Package: "consul", Suite: "bullseye"},
 		{Name: "redis", Bins: []string{"redis-server"}, Package: "redis-server"},
-		{Name: "nginx", Bins: []string{"nginx"}, Package: "nginx-light", Bench: true},
+		{Name: "nginx", Bins: []string{"nginx"}, Package: "nginx-light"},
+		{Name: "openssl", Bins: []string{"openssl"}, Package: "openssl"},
 		{Name: "haproxy", Bins: []string{"haproxy"}, Package: "haproxy", Bench: true},
 	}
 }
