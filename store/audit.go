@@ -98,7 +98,8 @@ const verifyBatch = 1000
 
 // VerifyAudit walks the whole chain and names the first bad row. known are heads
 // that were kept outside; only they can show that the tail was cut or that
-// everything was rewritten.
+// everything was rewritten. Each batch is a transaction of its own: rows that
+// were read do not change, and no long reader makes SQLite's log grow.
 func (s *Store) VerifyAudit(ctx context.Context, known ...ledger.AuditHead) (ledger.AuditCheck, error) {
 	kept := make(map[uint64]release.Digest, len(known))
 	for _, h := range known {
@@ -106,32 +107,40 @@ func (s *Store) VerifyAudit(ctx context.Context, known ...ledger.AuditHead) (led
 	}
 	delete(kept, 0) // nothing is before the first row
 	var check ledger.AuditCheck
-	err := s.view(ctx, func(tx *gorm.DB) error {
-		check = ledger.AuditCheck{}
-		for {
-			var rows []auditRow
-			if err := tx.Where("seq > ?", check.Head.Seq).Order("seq").Limit(verifyBatch).Find(&rows).Error; err != nil {
-				return err
-			}
-			for _, r := range rows {
-				if check.Problem = verifyRow(r, check.Head, kept); check.Problem != "" {
-					check.Bad = check.Head.Seq + 1
-					return nil
-				}
-				check.Head = ledger.AuditHead{Seq: uint64(r.Seq), Hash: release.Digest(r.Hash)}
-			}
-			if len(rows) < verifyBatch {
-				break
-			}
-		}
-		var end auditHeadRow
-		if err := tx.Take(&end).Error; err != nil {
+	for done := false; !done; {
+		err := s.view(ctx, func(tx *gorm.DB) (err error) {
+			done, err = verifyNext(tx, &check, kept)
 			return err
+		})
+		if err != nil {
+			return ledger.AuditCheck{}, err
 		}
-		checkEnd(&check, end.head(), kept)
-		return nil
-	})
-	return check, err
+	}
+	return check, nil
+}
+
+// verifyNext goes on behind check.Head, and says whether that was all.
+func verifyNext(tx *gorm.DB, check *ledger.AuditCheck, kept map[uint64]release.Digest) (done bool, err error) {
+	var rows []auditRow
+	if err := tx.Where("seq > ?", check.Head.Seq).Order("seq").Limit(verifyBatch).Find(&rows).Error; err != nil {
+		return false, err
+	}
+	for _, r := range rows {
+		if check.Problem = verifyRow(r, check.Head, kept); check.Problem != "" {
+			check.Bad = check.Head.Seq + 1
+			return true, nil
+		}
+		check.Head = ledger.AuditHead{Seq: uint64(r.Seq), Hash: release.Digest(r.Hash)}
+	}
+	if len(rows) == verifyBatch {
+		return false, nil
+	}
+	var end auditHeadRow
+	if err := tx.Take(&end).Error; err != nil {
+		return false, err
+	}
+	checkEnd(check, end.head(), kept)
+	return true, nil
 }
 
 // verifyRow says what is wrong with the row that should follow head.
@@ -149,7 +158,7 @@ func verifyRow(r auditRow, head ledger.AuditHead, kept map[uint64]release.Digest
 	return ""
 }
 
-// end compares the last row with the heads that should be there.
+// checkEnd compares the last row with the heads that should be there.
 func checkEnd(c *ledger.AuditCheck, end ledger.AuditHead, kept map[uint64]release.Digest) {
 	last := end.Seq
 	for seq := range kept {

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -20,8 +21,17 @@ const (
 	maxConns = 16
 	// connLife bounds how long a node keeps talking to a server that was demoted.
 	connLife = 5 * time.Minute
+	// connIdle closes what nobody uses before the server does, see waitTimeout.
+	connIdle = 5 * time.Second
 	// dialTimeout is for one connection; a caller's own deadline may be shorter.
 	dialTimeout = 5 * time.Second
+	// waitTimeout in seconds is when the server gives up a connection that says
+	// nothing. A node that was cut off inside a change holds the end of the audit
+	// chain for so long (the server's default is 8 hours).
+	waitTimeout = "10"
+	// lockTimeout in seconds is when the server gives up waiting for a lock whose
+	// caller has long gone (the server's default is 50 s).
+	lockTimeout = "3"
 )
 
 func (s *Store) openMySQL(ctx context.Context, dsn string) error {
@@ -42,6 +52,7 @@ func (s *Store) openMySQL(ctx context.Context, dsn string) error {
 	db.SetMaxOpenConns(maxConns)
 	db.SetMaxIdleConns(maxConns / 2)
 	db.SetConnMaxLifetime(connLife)
+	db.SetConnMaxIdleTime(connIdle)
 	g, err := gorm.Open(gormmysql.New(gormmysql.Config{Conn: db, SkipInitializeWithVersion: true}), s.gormConfig())
 	if err != nil {
 		_ = db.Close() // the first error says why
@@ -78,9 +89,9 @@ func mysqlConfig(dsn string, log *slog.Logger) (*mysql.Config, error) {
 	cfg.RejectReadOnly = true   // after a failover, leave the server that was demoted
 	cfg.MultiStatements = false // one text, one statement: nothing can be appended to it
 	cfg.Logger = driverLog{log}
-	if cfg.Params == nil {
-		cfg.Params = map[string]string{}
-	}
+	params := map[string]string{"wait_timeout": waitTimeout, "innodb_lock_wait_timeout": lockTimeout}
+	maps.Copy(params, cfg.Params)
+	cfg.Params = params
 	cfg.Params["sql_mode"] = "'TRADITIONAL'" // too long or out of range is an error, never cut
 	return cfg, nil
 }

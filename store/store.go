@@ -10,7 +10,8 @@
 //
 // Failure: a transaction is whole or absent, also after kill -9. An I/O error or
 // a full disk fails the write and changes no mode. A deadlock is retried a few
-// times. A lost connection at commit is reported as an error although the change
+// times. A database that does not answer fails each transaction after
+// Options.Timeout. A lost connection at commit is reported as an error although the change
 // may be there: Change.Once tells the two apart when the caller tries again.
 //
 // The package starts no goroutine; database/sql has its own, which Close ends.
@@ -40,7 +41,14 @@ type Options struct {
 	Seal        SealKeys         // for the raw ids of lists; without them none can be stored
 	FourEyesOff bool             // one person may approve their own host; SQLite only
 	Now         func() time.Time // default time.Now
+	Timeout     time.Duration    // of one transaction; default 2.5 s
 }
+
+// timeout leaves half a second of the 3 s in which an operator is told that the
+// database does not answer. A transaction takes milliseconds, a batch of an
+// import about 100 ms. The limit is here and not on an action, because an import
+// of millions of ids is hundreds of transactions and rightly takes seconds.
+const timeout = 2500 * time.Millisecond
 
 // Store is an open database. It is safe for concurrent use.
 type Store struct {
@@ -52,6 +60,7 @@ type Store struct {
 	seal        *sealer
 	fourEyesOff bool
 	now         func() time.Time
+	timeout     time.Duration
 }
 
 // Open opens sqlite:FILE or mysql:DSN, where DSN is as in github.com/go-sql-driver/mysql.
@@ -121,7 +130,10 @@ func open(ctx context.Context, dsn string, opt Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{log: opt.Log, seal: seal, fourEyesOff: opt.FourEyesOff, now: opt.Now}
+	s := &Store{log: opt.Log, seal: seal, fourEyesOff: opt.FourEyesOff, now: opt.Now, timeout: opt.Timeout}
+	if s.timeout <= 0 {
+		s.timeout = timeout
+	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -175,6 +187,8 @@ const maxTries = 5
 
 // write runs fn in a transaction that may write. fn may run more than once.
 func (s *Store) write(ctx context.Context, fn func(tx *gorm.DB) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
 	for try := 1; ; try++ {
 		err := s.writer.WithContext(ctx).Transaction(fn, s.writeTx)
 		if err == nil || try == maxTries || !retryable(err) {
@@ -192,6 +206,8 @@ func (s *Store) write(ctx context.Context, fn func(tx *gorm.DB) error) error {
 
 // view runs fn in a transaction that only reads and sees one state.
 func (s *Store) view(ctx context.Context, fn func(tx *gorm.DB) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
 	err := s.reader.WithContext(ctx).Transaction(fn, &sql.TxOptions{ReadOnly: s.dialect == migrations.MySQL})
 	return translate(ended(ctx, err))
 }
