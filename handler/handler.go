@@ -3,12 +3,15 @@
 //	GET, POST /route ── address.go   who is the client, is the peer our proxy
 //	                    input.go     header, query, body.go
 //	                    route.go     believe ─► Table.Decide ─► the pre-rendered answer + ttl + session
+//	                    sessionmap.go  the token of a session id, only with a session map
 //	                    metrics.go   counters resolved once a snapshot
 //	                    decision.go  one record into a bounded buffer
 //
 // A request takes the current snapshot once and waits for nothing but its own
 // bytes: no disk, no network, no other service, and no lock but the one under
-// which its record is copied. A Handler owns no goroutine; Run, which its caller starts, alone writes the decision log. When
+// which its record is copied. The one exception is asked for: with a session map,
+// a request with a session id and no token waits for it, 5 ms at most, and is
+// answered without it after that. A Handler owns no goroutine; Run, which its caller starts, alone writes the decision log. When
 // that log is slow or its disk is full, records are dropped and counted, and
 // requests do not notice.
 //
@@ -59,8 +62,9 @@ type Options struct {
 	Checks         []Check               // more lines of the ops listener's /readyz
 	Now            func() time.Time
 
+	Sessions  sessions                                        // nil: session ids are ignored
 	Decisions io.WriteCloser                                  // decision log, see RotatedFile; nil: none. Closed by Run
-	HashID    func(of whitelist.Of, id string) whitelist.Hash // required with Decisions
+	HashID    func(of whitelist.Of, id string) whitelist.Hash // required with Decisions and with Sessions
 	Replica   policy.Replica                                  // stands in each record
 	Databases policy.GeoDigests                               // stands in each record
 }
@@ -77,7 +81,9 @@ type Handler struct {
 	now        func() time.Time
 	metrics    *metrics
 	decisions  *decisionLog // nil: none
-	scratch    sync.Pool    // of *scratch
+	sessions   sessions     // nil: none
+	hashID     func(whitelist.Of, string) whitelist.Hash
+	scratch    sync.Pool // of *scratch
 	public     *echo.Echo
 	ops        *echo.Echo
 }
@@ -90,9 +96,12 @@ func New(opt Options) (*Handler, error) {
 	if opt.Decisions != nil && opt.HashID == nil {
 		return nil, errors.New("new handler: a decision log needs a way to hash ids")
 	}
+	if opt.Sessions != nil && opt.HashID == nil {
+		return nil, errors.New("new handler: a session map needs a way to hash ids")
+	}
 	h := &Handler{
 		releases: opt.Releases, registry: opt.Registry, log: opt.Log, proxies: newProxies(opt.TrustedProxies),
-		recordKeys: opt.RecordKeys, checks: opt.Checks, now: opt.Now,
+		recordKeys: opt.RecordKeys, checks: opt.Checks, now: opt.Now, sessions: opt.Sessions, hashID: opt.HashID,
 	}
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
@@ -132,6 +141,9 @@ func (h *Handler) Public() http.Handler { return h.public }
 
 // Ops is the ops listener's handler.
 func (h *Handler) Ops() http.Handler { return h.ops }
+
+// Errors is how many requests were answered with 500 or more since the start.
+func (h *Handler) Errors() uint64 { return h.metrics.failed.Load() }
 
 // Run writes the decision log until ctx ends, then what is left, and closes it.
 // End ctx after the public server has shut down, or its last records are lost.

@@ -30,11 +30,12 @@ const (
 	fLocale
 	fSession
 	fHint
+	fSessionID // its header is read by readSessionID
 	numFields
 )
 
 // headers are the canonical header names by field.
-var headers = [numFields]string{
+var headers = [fSessionID]string{
 	fApp: "X-App", fDevice: "X-Device-Id", fUser: "X-User-Id", fVersion: "X-App-Version",
 	fPlatform: "X-Platform", fChannel: "X-Channel", fCarrier: "X-Carrier", fLocale: "X-Locale",
 	fSession: "X-Session-Token", fHint: "X-Origin-Region",
@@ -64,6 +65,8 @@ func fieldOf(key string) (field, bool) {
 		return fLocale, true
 	case "session":
 		return fSession, true
+	case "session_id":
+		return fSessionID, true
 	case "origin":
 		return fHint, true
 	}

@@ -51,6 +51,9 @@ func (h *Handler) route(c echo.Context) error {
 func (h *Handler) answer(c echo.Context, s *scratch, snap *release.Snapshot, start time.Time) error {
 	r := c.Request()
 	s.in.readHeaders(r.Header)
+	if h.sessions != nil {
+		s.in.readSessionID(r.Header)
+	}
 	s.in.readQuery(r.URL.RawQuery)
 	if r.Method == http.MethodPost {
 		var err error
@@ -67,8 +70,12 @@ func (h *Handler) answer(c echo.Context, s *scratch, snap *release.Snapshot, sta
 	d.snap, d.app, d.id = snap, app, [2]uint64{rand.Uint64(), rand.Uint64()}
 	h.believe(s, count, r)
 	d.req.Now = start
+	key, mapped := h.recall(r, s)
 	h.decide(s)
-	s.render(r.Header)
+	life := s.render(r.Header)
+	if mapped {
+		h.remember(key, s, life)
+	}
 
 	header := c.Response().Header()
 	header["Content-Type"] = jsonType
@@ -178,8 +185,8 @@ var noteKinds = [...]struct {
 }
 
 // render puts the answer together: what was rendered and signed when the
-// release was compiled, then ttl and session.
-func (s *scratch) render(header http.Header) {
+// release was compiled, then ttl and session. It returns what is left of the session.
+func (s *scratch) render(header http.Header) time.Duration {
 	d := &s.dec
 	from := &d.app.Fallback
 	if d.out.Region >= 0 {
@@ -197,6 +204,7 @@ func (s *scratch) render(header http.Header) {
 	b = append(b, `,"session":"`...)
 	b = append(b, session...)
 	s.answer = append(b, `"}`...)
+	return left
 }
 
 func (s *scratch) ttl(left time.Duration) time.Duration {
