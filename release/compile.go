@@ -34,10 +34,7 @@ func (c *compilation) compile(ctx context.Context, book recorder) error {
 	if err != nil {
 		return err
 	}
-	if err := c.next.answers(apps, book); err != nil {
-		return err
-	}
-	return walk(c.next, c.cur)
+	return c.next.answers(apps, book)
 }
 
 func (c *compilation) sessions(context.Context) error {

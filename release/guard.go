@@ -7,6 +7,8 @@ import (
 	"dispatch.example/dispatch/internal/fault"
 )
 
+const suffixHint = "the allowed suffixes are set at start only: --allowed-suffixes"
+
 // Guard refuses what no compiler would find wrong: hosts outside the suffixes or
 // without two people's approval, regions that vanish, apps that nobody could
 // serve, and more users moved at once than one person may move. Load calls it;
@@ -18,7 +20,7 @@ func (l *Loader) Guard(next, cur *Snapshot) error {
 	for host, path := range m.Document.Domains() {
 		if !l.opt.Suffixes.Allows(host) {
 			return fault.New(fault.Denied, "host_outside_suffixes", "%s: %q is not a host below %s", path, host, l.opt.Suffixes).
-				WithHint("the allowed suffixes are set at start only: --allowed-suffixes")
+				WithHint(suffixHint)
 		}
 		if at := m.Approved.Hosts[host]; at == 0 || at > m.Number {
 			return fault.New(fault.Denied, "host_not_approved", "%s: %s was never approved", path, host).
@@ -112,9 +114,9 @@ func guardServed(app *App) error {
 
 const (
 	// unmarkedMove is how much of an app's traffic one release may move to
-	// another region without a second person: 10 %, in probes.
-	unmarkedMove = probes / 10
-	// moveError is what chance may add: the number of 10,000 random probes in a
+	// another region without a second person: 10 %, in golden requests.
+	unmarkedMove = goldenCount / 10
+	// moveError is what chance may add: the number of 10,000 random requests in a
 	// 10 % share has a standard deviation of 30, and this is three of them.
 	moveError = 90
 )
@@ -126,7 +128,7 @@ func guardMoves(next, cur *Snapshot) error {
 	if cur == nil || m.Approved.BigMove > cur.Number && m.Approved.BigMove <= m.Number {
 		return nil
 	}
-	steps := min(next.Number-cur.Number, probes/unmarkedMove)
+	steps := min(next.Number-cur.Number, goldenCount/unmarkedMove)
 	for app, moved := range Moved(cur, next) {
 		if limit := int(steps)*unmarkedMove + moveError; moved > limit {
 			return fault.New(fault.Denied, "big_move", "app %s: %s of its traffic would move to another region, without approval at most %s may",

@@ -33,6 +33,7 @@ type Loader struct {
 	opt      LoaderOptions
 	sessions map[string]policy.SessionKey
 	lists    map[string]whitelist.Key
+	golden   []GoldenRequest
 }
 
 // NewLoader checks the options.
@@ -66,6 +67,10 @@ func NewLoader(opt LoaderOptions) (*Loader, error) {
 			return nil, err
 		}
 		l.lists[k.ID()] = key
+	}
+	var err error
+	if l.golden, err = GoldenRequests(); err != nil {
+		return nil, err
 	}
 	return l, nil
 }
@@ -104,6 +109,9 @@ func (l *Loader) Load(ctx context.Context, s Signed, blobs Blobs, cur *Snapshot)
 	} else {
 		c := compilation{loader: l, next: next, cur: cur, blobs: blobs}
 		if err = c.compile(ctx, records); err == nil {
+			err = walker{l.golden, l.opt.Suffixes.Allows}.walk(next, cur)
+		}
+		if err == nil {
 			err = l.Guard(next, cur)
 		}
 	}
@@ -123,6 +131,9 @@ func (l *Loader) Draft(ctx context.Context, m *Manifest, blobs Blobs, cur *Snaps
 	next = &Snapshot{Number: m.Number, Created: m.Created, Manifest: m}
 	c := compilation{loader: l, next: next, cur: cur.released(), blobs: blobs}
 	if err := c.compile(ctx, unsigned{m}); err != nil {
+		return nil, err
+	}
+	if err := (walker{golden: l.golden}).walk(next, c.cur); err != nil {
 		return nil, err
 	}
 	return next, nil

@@ -7,6 +7,7 @@ import (
 
 	"dispatch.example/dispatch/domain"
 	"dispatch.example/dispatch/internal/fault"
+	"dispatch.example/dispatch/policy"
 )
 
 // Swap exchanges the states of two endpoints of a region: To stood by and now
@@ -100,11 +101,204 @@ func (s SetRegion) On(doc *Document, ops Operational) (Operational, error) {
 	}), nil
 }
 
+// SetCluster gives all endpoints of a cluster of a region another state: standby,
+// off, or active, which gives each back the state that the document says. App is
+// empty for every app with endpoints there. Expect is what the screen showed: the
+// best state that an endpoint of the cluster has.
+type SetCluster struct {
+	App     string               `json:"app,omitempty"`
+	Region  string               `json:"region"`
+	Cluster string               `json:"cluster"`
+	Expect  domain.EndpointState `json:"expect"`
+	State   domain.EndpointState `json:"state"`
+}
+
+// On is the operational state after the change. Its errors have the codes
+// unknown_app, unknown_region, unknown_cluster, bad_state, expect_mismatch,
+// no_change, region_empty and last_region: another endpoint must serve what this
+// cluster leaves.
+func (s SetCluster) On(doc *Document, ops Operational) (Operational, error) {
+	if !slices.Contains([]domain.EndpointState{domain.Serving, domain.Standby, domain.Closed}, s.State) {
+		return ops, fault.New(fault.Invalid, "bad_state", "%s is no state of a cluster", quote(string(s.State))).
+			WithHint("choose active, standby or off")
+	}
+	if s.App != "" {
+		if _, _, err := target(doc, ops, s.App, s.Region); err != nil {
+			return ops, err
+		}
+	}
+	next, found := ops, false
+	for i := range doc.Apps {
+		app := &doc.Apps[i]
+		_, r, err := target(doc, ops, app.Key, s.Region)
+		if s.App != "" && s.App != app.Key || err != nil || s.condition(r) == "" {
+			continue
+		}
+		found = true
+		if next, err = s.onApp(app, next, r); err != nil {
+			return ops, err
+		}
+	}
+	switch {
+	case !found:
+		return ops, fault.New(fault.NotFound, "unknown_cluster", "no endpoint of region %s stands in a cluster %s", quote(s.Region), quote(s.Cluster)).
+			WithHint("GET /api/v1/apps shows the clusters of endpoints")
+	case sameEndpoints(doc, ops, next):
+		return ops, fault.New(fault.Invalid, "no_change", "cluster %s of %s is that already", s.Cluster, s.Region)
+	}
+	return next, nil
+}
+
+// onApp changes the endpoints of one app; r is its region before.
+func (s SetCluster) onApp(app *App, ops Operational, r *domain.Region) (Operational, error) {
+	if now := s.condition(r); now != s.Expect {
+		return ops, mismatch(string(now), "cluster %s of %s/%s is now %s, not %s", s.Cluster, app.Key, s.Region, now, quote(string(s.Expect)))
+	}
+	next := ops.with(app.Key, func(state *AppState) {
+		for _, e := range app.region(s.Region).Endpoints {
+			if e.Cluster != s.Cluster {
+				continue
+			}
+			key := endpointKey(s.Region, e.Key)
+			held := EndpointOps{State: s.State, Weight: state.Endpoints[key].Weight}
+			if s.State == domain.Serving {
+				held.State = ""
+			}
+			if state.Endpoints[key] = held; held == (EndpointOps{}) {
+				delete(state.Endpoints, key)
+			}
+		}
+	})
+	after := applyRegions(app.Regions, next.Apps[app.Key])
+	left := (&App{Regions: after}).region(s.Region)
+	switch {
+	case left.Condition() == domain.Active && !left.Serves():
+		return ops, fault.New(fault.Invalid, "region_empty", "rule region_empty: no endpoint of %s/%s would serve", app.Key, s.Region).
+			WithHint("swap in an endpoint of another cluster first, or turn the region off")
+	case !slices.ContainsFunc(after, func(r domain.Region) bool { return r.Condition() != domain.Off && r.Serves() }):
+		return ops, fault.New(fault.Invalid, "last_region", "rule last_region: %s would have no region that serves", app.Key).
+			WithHint("make another region active first")
+	}
+	return next, nil
+}
+
+// condition is the best state that an endpoint of the cluster has; empty: there is none.
+func (s SetCluster) condition(r *domain.Region) domain.EndpointState {
+	var best domain.EndpointState
+	for i := range r.Endpoints {
+		e := &r.Endpoints[i]
+		switch state := stateOf(e); {
+		case e.Cluster != s.Cluster:
+		case best == "", state == domain.Serving, state == domain.Standby && best == domain.Closed:
+			best = state
+		}
+	}
+	return best
+}
+
+// sameEndpoints says whether the endpoints of all apps are in the same states.
+func sameEndpoints(doc *Document, a, b Operational) bool {
+	for i := range doc.Apps {
+		app := &doc.Apps[i]
+		before, after := applyRegions(app.Regions, a.Apps[app.Key]), applyRegions(app.Regions, b.Apps[app.Key])
+		for j := range before {
+			if !slices.EqualFunc(before[j].Endpoints, after[j].Endpoints, func(x, y domain.Endpoint) bool { return stateOf(&x) == stateOf(&y) }) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// AbortGray takes a policy's share back to 0. Expect is the position that the
+// screen showed, see Position. Hard also voids the sessions that the policy gave,
+// and no others.
+type AbortGray struct {
+	App    string `json:"app"`
+	Policy string `json:"policy"`
+	Expect string `json:"expect"`
+	Hard   bool   `json:"hard,omitempty"`
+}
+
+// On is the operational state after the abort. Its errors have the codes
+// unknown_app, unknown_policy, no_gray, expect_mismatch and no_change.
+func (g AbortGray) On(doc *Document, ops Operational) (Operational, error) {
+	app := doc.app(g.App)
+	if app == nil {
+		return ops, unknownApp(g.App)
+	}
+	p := (&App{Policies: applyPolicies(app.Policies, ops.Apps[g.App])}).policy(g.Policy)
+	switch {
+	case p == nil:
+		return ops, fault.New(fault.NotFound, "unknown_policy", "app %s has no policy %s", g.App, quote(g.Policy))
+	case p.Then.Share == nil:
+		return ops, fault.New(fault.Invalid, "no_gray", "policy %s of %s takes no share", g.Policy, g.App).
+			WithHint("only a policy with then: {share: …} is a gray")
+	}
+	switch now := Position(p.Then.Share); {
+	case now != g.Expect:
+		return ops, mismatch(now, "the share of %s/%s is now %s, not %s", g.App, g.Policy, now, quote(g.Expect))
+	case now == "0" && !g.Hard:
+		return ops, fault.New(fault.Invalid, "no_change", "the share of %s/%s is 0 already", g.App, g.Policy).
+			WithHint("hard: true also voids the sessions that it gave")
+	}
+	return ops.with(g.App, func(state *AppState) {
+		held := state.Policies[g.Policy]
+		held.Share = new(int)
+		if g.Hard {
+			held.Epoch++
+		}
+		state.Policies[g.Policy] = held
+	}), nil
+}
+
+// Position is how much a share takes, as screens show it and AbortGray expects it.
+func Position(s *policy.Share) string { return positionOf(s) }
+
+// The values of Freeze.
+const (
+	Open   = "open"
+	Frozen = "frozen"
+)
+
+// Freeze stops normal changes and automation, or lets them go on. Emergencies and
+// relive never stop.
+type Freeze struct {
+	Expect string `json:"expect"`
+	State  string `json:"state"`
+}
+
+// On is the operational state after the freeze. Its errors have the codes
+// bad_state, expect_mismatch and no_change.
+func (f Freeze) On(ops Operational) (Operational, error) {
+	now := Open
+	if ops.Frozen {
+		now = Frozen
+	}
+	switch {
+	case f.State != Open && f.State != Frozen:
+		return ops, fault.New(fault.Invalid, "bad_state", "%s is no state of a freeze", quote(f.State)).WithHint("choose frozen or open")
+	case f.Expect != now:
+		return ops, mismatch(now, "changes are now %s, not %s", now, quote(f.Expect))
+	case f.State == now:
+		return ops, fault.New(fault.Invalid, "no_change", "changes are %s already", now)
+	}
+	next := ops.clone()
+	next.Frozen = f.State == Frozen
+	return next, nil
+}
+
+// On is the operational state with the action in force, whatever it expected when
+// it was made: what is so already stays. Its errors are those of Swap and SetRegion.
+func (a OverrideAction) On(doc *Document, ops Operational) (Operational, error) {
+	return a.on(doc, ops, false)
+}
+
 // target is a copy of the app's regions as they serve, and the one that an action names.
 func target(doc *Document, ops Operational, app, region string) ([]domain.Region, *domain.Region, error) {
 	a := doc.app(app)
 	if a == nil {
-		return nil, nil, fault.New(fault.NotFound, "unknown_app", "no app has the key %s", quote(app))
+		return nil, nil, unknownApp(app)
 	}
 	served := App{Regions: applyRegions(a.Regions, ops.Apps[app])}
 	r := served.region(region)
@@ -121,6 +315,10 @@ func (o Operational) with(app string, change func(*AppState)) Operational {
 	change(&state)
 	next.Apps[app] = state
 	return next
+}
+
+func unknownApp(key string) error {
+	return fault.New(fault.NotFound, "unknown_app", "no app has the key %s", quote(key)).WithHint("GET /api/v1/apps lists them")
 }
 
 // mismatch says that somebody was faster. Data is the current value.

@@ -207,7 +207,7 @@ func (l *Loader) lay(base *Snapshot, o *Override, ops Operational) (s *Snapshot,
 		}
 	}
 	laid.find(apps)
-	if err := walk(&laid, base); err != nil {
+	if err := (walker{l.golden, l.opt.Suffixes.Allows}).walk(&laid, base); err != nil {
 		return nil, err
 	}
 	laid.Manifest = base.Manifest

@@ -9,18 +9,17 @@ import (
 	"dispatch.example/dispatch/domain"
 	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/policy"
+	"dispatch.example/dispatch/whitelist"
 )
 
-func TestProbesMeetTheRules(t *testing.T) {
+func TestGoldenRequestsMeetTheRules(t *testing.T) {
 	t.Parallel()
 	b := newBank(t)
-	snap := b.load(t, b.first, nil)
-	app := snap.Apps["mobile"]
+	app := b.load(t, b.first, nil).Apps["mobile"]
 	seen := map[string]int{}
-	set := newProbeSet(app.App, madeAt())
-	record := func(set *probeSet) []string {
-		reqs := make([]string, probes)
-		if err := set.run(1, func(n int, req *policy.Request) error {
+	record := func(set *goldenSet) []string {
+		reqs := make([]string, goldenCount)
+		if err := set.run(1, app.IDs, func(n int, req *policy.Request) error {
 			reqs[n] = fmt.Sprintln(req.Device, req.User, req.Platform, req.AppVersion, req.Hint, req.Addr)
 			return nil
 		}); err != nil {
@@ -28,63 +27,63 @@ func TestProbesMeetTheRules(t *testing.T) {
 		}
 		return reqs
 	}
-	for n := range probes {
+	set := &goldenSet{requests: must(GoldenRequests()), speaks: spokenOf(app.App, madeAt())}
+	for n := range goldenCount {
 		var req policy.Request
-		set.fill(&req, n, fmt.Sprint("probe-", n))
+		set.fill(&req, n, app.IDs)
 		d := app.Table.Decide(&req)
 		seen[app.Table.PolicyKey(d.Policy)+" "+d.Reason.String()]++
 	}
 	for _, want := range []string{"home POLICY", "gray-10-2 POLICY", " DEFAULT", " NO_ID"} {
 		if seen[want] == 0 {
-			t.Errorf("no probe met %q: %v", want, seen)
+			t.Errorf("no request met %q: %v", want, seen)
 		}
 	}
-	again := newProbeSet(app.App, madeAt().Add(time.Hour))
-	if !slices.Equal(record(set), record(again)) || set.name() != again.name() {
-		t.Error("the same rules make other probes")
+	again := &goldenSet{requests: set.requests, speaks: spokenOf(app.App, madeAt().Add(time.Hour))}
+	if !slices.Equal(record(set), record(again)) || set.speaks.name() != again.speaks.name() {
+		t.Error("the same rules make other requests")
 	}
 }
 
 // A table that sends somebody nowhere, or panics, must not come into use.
 func TestWalkRefusesLostRequests(t *testing.T) {
 	t.Parallel()
-	b := newBank(t)
+	b, golden := newBank(t), must(GoldenRequests())
 	for name, c := range map[string]struct {
 		breakIt func(*Served)
 		code    string
 	}{
-		"no answer for an endpoint": {func(s *Served) { s.Answer[0][0] = Answer{} }, "probe_failed"},
-		"region is off":             {func(s *Served) { s.App.Regions[0].State = domain.Off }, "probe_failed"},
+		"no answer for an endpoint": {func(s *Served) { s.Answer[0][0] = Answer{} }, "golden_failed"},
+		"region is off":             {func(s *Served) { s.App.Regions[0].State = domain.Off }, "golden_failed"},
 		"endpoint does not serve": {func(s *Served) {
 			e := &s.App.Regions[0].Endpoints
 			*e = slices.Clone(*e) // the table keeps its own
 			(*e)[0].State = domain.Standby
-		}, "probe_failed"},
-		"region is missing":   {func(s *Served) { s.App.Regions = s.App.Regions[:1] }, "probe_failed"},
-		"endpoint is missing": {func(s *Served) { s.App.Regions[0].Endpoints = nil }, "probe_failed"},
-		"a panic":             {func(s *Served) { s.Answer = nil }, "load_panic"},
+		}, "golden_failed"},
+		"region is missing":   {func(s *Served) { s.App.Regions = s.App.Regions[:1] }, "golden_failed"},
+		"endpoint is missing": {func(s *Served) { s.App.Regions[0].Endpoints = nil }, "golden_failed"},
 		"no table":            {func(s *Served) { s.Table = nil }, "load_panic"},
 	} {
-		for _, cur := range []*Snapshot{nil, b.load(t, b.first, nil)} { // all probes, and a sample
+		for _, cur := range []*Snapshot{nil, b.load(t, b.first, nil)} { // all requests, and a sample
 			snap := b.load(t, b.first, nil)
 			app := snap.Apps["mobile"]
 			app.walked = nil
 			c.breakIt(app)
-			if err := walk(snap, cur); fault.CodeOf(err) != c.code {
+			if err := (walker{golden: golden}).walk(snap, cur); fault.CodeOf(err) != c.code {
 				t.Errorf("%s: got %v, want %s", name, err, c.code)
 			}
 		}
 	}
 }
 
-// A sample of the probes may stand for all of them only where nobody moves.
-func TestSampleStandsForProbesThatStay(t *testing.T) {
+// A sample of the requests may stand for all of them only where nobody moves.
+func TestSampleStandsForRequestsThatStay(t *testing.T) {
 	t.Parallel()
 	b := newBank(t)
 	cur := b.load(t, b.first, nil)
-	probeIDs := func(yield func(string) bool) {
-		for n := range probes {
-			if !yield(fmt.Sprint("probe-", 10*probes+n)) {
+	devices := func(yield func(string) bool) {
+		for _, r := range must(GoldenRequests()) {
+			if id, why := cur.Apps["mobile"].IDs.Normalize(r.Device); why == whitelist.Present && !yield(id) {
 				return
 			}
 		}
@@ -101,8 +100,8 @@ func TestSampleStandsForProbesThatStay(t *testing.T) {
 		"patch of a list": {func(_ *Document, _ *Operational, c *Change) {
 			c.Lists = map[string]Digest{"staff-devices": b.list(slices.Values([]string{"d-1001", "d-7"}))}
 		}, true},
-		"list of the probes": {func(_ *Document, _ *Operational, c *Change) {
-			c.Lists, c.Approve.BigMove = map[string]Digest{"staff-devices": b.list(probeIDs)}, true
+		"list of the golden devices": {func(_ *Document, _ *Operational, c *Change) {
+			c.Lists, c.Approve.BigMove = map[string]Digest{"staff-devices": b.list(devices)}, true
 		}, false},
 		"region drains": {func(_ *Document, o *Operational, c *Change) {
 			o.Apps = map[string]AppState{"mobile": {Regions: map[string]RegionOps{"hf": {State: domain.Draining}}}}
@@ -134,8 +133,8 @@ func TestSampleStandsForProbesThatStay(t *testing.T) {
 			t.Errorf("%s: sampled %v, want %v", name, sampled, c.sampled)
 		}
 		whole := *app
-		if err := whole.walk(nil, snap.Created); err != nil || !slices.Equal(whole.walked.region, app.walked.region) {
-			t.Errorf("%s: all probes together go elsewhere: %v", name, err)
+		if err := (walker{golden: must(GoldenRequests())}).app(&whole, nil, snap.Created); err != nil || !slices.Equal(whole.walked.region, app.walked.region) {
+			t.Errorf("%s: all requests together go elsewhere: %v", name, err)
 		}
 	}
 }
@@ -171,6 +170,7 @@ func TestRoutingIsAllThatChoosesRegions(t *testing.T) {
 		"failover":         {func(d *Document, _ *Operational, _ *Change) { d.Apps[0].Regions[1].Failover = nil }, false},
 		"order of regions": {func(d *Document, _ *Operational, _ *Change) { slices.Reverse(d.Apps[0].Regions) }, false},
 		"condition":        {func(d *Document, _ *Operational, _ *Change) { d.Apps[0].Policies[1].When.AppVersion = ">=10.3, <11" }, false},
+		"absent ids":       {func(d *Document, _ *Operational, _ *Change) { d.AbsentIDs = []string{"none"} }, false},
 		"table":            {func(_ *Document, _ *Operational, c *Change) { c.Tables = map[string]Digest{"cn-prefixes": {1}} }, false},
 	} {
 		if same := routing(c.change) == before; same != c.same {
