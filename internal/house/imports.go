@@ -44,7 +44,7 @@ var places = []place{
 	{dir: "internal/testenv", tier: program, only: "internal/testenv"},
 	{dir: "internal/house", tier: program, only: "internal/house", std: true},
 	{dir: "bench", tier: program},
-	{dir: "e2e", tier: program},
+	{dir: "e2e", tier: program + 1}, // starts the programs and, outside of tests too, their servers
 	{dir: "examples", tier: 3},
 }
 
