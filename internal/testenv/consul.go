@@ -107,12 +107,14 @@ func (a *ConsulAgent) configure() error {
 	// No update check: a test talks to nobody outside. Raft as fast as it may be.
 	text := fmt.Sprintf("disable_update_check = true\ndisable_host_node_id = true\nperformance { raft_multiplier = 1 }\n"+
 		"limits { http_max_conns_per_client = 2000 }\n"+
-		"ports { http = %s\n server = %s\n serf_lan = %s\n serf_wan = %s\n dns = -1\n grpc = -1 }\n%s\n",
-		ports[0], ports[1], ports[2], ports[3], a.config)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		"ports { http = %s\n server = %s\n serf_lan = %s\n serf_wan = %s\n dns = -1\n grpc = -1 }\n",
+		ports[0], ports[1], ports[2], ports[3])
+	more := filepath.Join(a.dir, "more.hcl")
+	if err := errors.Join(os.WriteFile(file, []byte(text), 0o600), os.WriteFile(more, []byte(a.config+"\n"), 0o600)); err != nil {
 		return fmt.Errorf("configure consul: %w", err)
 	}
-	a.args = []string{"agent", "-dev", "-node=test", "-bind=127.0.0.1", "-client=127.0.0.1", "-config-file=" + file, "-log-level=warn"}
+	a.args = []string{"agent", "-dev", "-node=test", "-bind=127.0.0.1", "-client=127.0.0.1", "-log-level=warn",
+		"-config-file=" + file, "-config-file=" + more}
 	return nil
 }
 

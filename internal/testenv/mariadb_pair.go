@@ -88,6 +88,7 @@ func (p *Pair) Demote() {
 // Lag lets the replica go on receiving changes, and applying none of them.
 func (p *Pair) Lag() {
 	p.tb.Helper()
+	p.catchUp()
 	p.do(p.replica, "STOP SLAVE SQL_THREAD")
 }
 

@@ -1,0 +1,188 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+
+	"dispatch.example/dispatch/internal/fault"
+)
+
+// askAboutIDs leaves time for the rest of a renewal: an agent without a leader
+// holds a question for 7 s.
+const askAboutIDs = time.Second
+
+// Register enters an instance at the first agent that takes it.
+func (c *consul) Register(ctx context.Context, in Instance) (Lease, error) {
+	l := &consulLease{consul: c, in: in, entered: map[int]bool{}}
+	var errs []error
+	for l.agent = range c.agents {
+		err := l.enter(ctx)
+		if err == nil {
+			return l, nil
+		}
+		errs = append(errs, err, l.undo(ctx))
+		if fault.KindOf(err) != fault.Internal { // another agent would say the same
+			break
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+// undo removes an entry that was made although the answer says otherwise.
+func (l *consulLease) undo(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	err := l.Release(ctx)
+	clear(l.entered)
+	return err
+}
+
+// consulLease is one instance at one agent. Its methods are called by one goroutine.
+type consulLease struct {
+	*consul
+	in       Instance
+	agent    int          // where it is entered
+	entered  map[int]bool // agents that may have an entry of ours
+	failures int          // renewals in a row
+}
+
+func (l *consulLease) check() string { return "service:" + l.in.ID }
+
+// Renew passes the check. An agent that has restarted knows neither check nor
+// service, and is told both again. After three failures the next agent is tried.
+func (l *consulLease) Renew(ctx context.Context) error {
+	err := l.pass(ctx)
+	outcome := "ok"
+	if forgotten(err) {
+		err, outcome = l.enter(ctx), "registered_again"
+	}
+	if err == nil {
+		l.failures = 0
+		l.metrics.renewal(outcome)
+		return nil
+	}
+	l.metrics.renewal("failed")
+	if l.failures++; l.failures >= lostAfter && len(l.agents) > 1 {
+		l.failures, l.agent = 0, (l.agent+1)%len(l.agents)
+	}
+	return err
+}
+
+// pass says that the instance lives. The text is always the same, else each
+// renewal would be a change that wakes every watcher.
+func (l *consulLease) pass(ctx context.Context) error {
+	q, err := l.query(ctx)
+	if err != nil {
+		return err
+	}
+	if err := l.agents[l.agent].Agent().UpdateTTLOpts(l.check(), "", api.HealthPassing, q); err != nil {
+		return fmt.Errorf("renew at consul %s: %w", l.options.hosts[l.agent], err)
+	}
+	return nil
+}
+
+// forgotten says whether an agent does not know the check that it was asked to pass.
+func forgotten(err error) bool {
+	status, ok := errors.AsType[api.StatusError](err)
+	return ok && (status.Code == http.StatusNotFound || strings.Contains(status.Body, "does not have associated TTL") ||
+		strings.Contains(status.Body, "Unknown check"))
+}
+
+// enter registers the instance and its check, and passes it.
+func (l *consulLease) enter(ctx context.Context) error {
+	if err := l.checkID(ctx); err != nil {
+		return err
+	}
+	token, err := l.token()
+	if err != nil {
+		return err
+	}
+	l.entered[l.agent] = true // even if the answer is lost
+	err = l.agents[l.agent].Agent().ServiceRegisterOpts(l.entry(),
+		api.ServiceRegisterOpts{ReplaceExistingChecks: true, Token: token}.WithContext(ctx))
+	if status, ok := errors.AsType[api.StatusError](err); ok && status.Code < http.StatusInternalServerError {
+		return fault.New(fault.Denied, "registration_refused", "consul %s refused %s", l.options.hosts[l.agent], l.in.ID).Because(err).
+			WithHint("the token needs service:write for " + l.in.Service)
+	}
+	if err != nil {
+		return fmt.Errorf("enter at consul %s: %w", l.options.hosts[l.agent], err)
+	}
+	return l.pass(ctx)
+}
+
+func (l *consulLease) entry() *api.AgentServiceRegistration {
+	return &api.AgentServiceRegistration{
+		ID: l.in.ID, Name: l.in.Service, Address: l.in.Address.Host, Port: int(l.in.Address.Port), Meta: l.in.meta(),
+		Check: &api.AgentServiceCheck{
+			CheckID: l.check(), Name: "lease", TTL: l.options.ttl.String(),
+			Status:                         api.HealthPassing, // it was checked before, and may only be entered again
+			DeregisterCriticalServiceAfter: l.options.deregisterAfter.String(),
+		},
+	}
+}
+
+// checkID refuses an id under which another instance lives: Consul would replace
+// that one silently. One whose lease has run out may be replaced.
+func (l *consulLease) checkID(ctx context.Context) error {
+	q, err := l.query(ctx)
+	if err != nil {
+		return err
+	}
+	status, info, err := l.agents[l.agent].Agent().AgentHealthServiceByIDOpts(l.in.ID, q)
+	if err != nil {
+		return fmt.Errorf("look up %s at consul %s: %w", l.in.ID, l.options.hosts[l.agent], err)
+	}
+	if info != nil && info.Service != nil && status == api.HealthPassing {
+		if err := l.sameID(info.Service.Address, info.Service.Port); err != nil {
+			return err
+		}
+	}
+	// The same id at another agent would not be replaced, but could not be told apart.
+	// An agent that cannot say takes registrations all the same, and so do we.
+	ctx, cancel := context.WithTimeout(ctx, askAboutIDs)
+	defer cancel()
+	a, err := l.list(ctx, l.agent, l.in.Service, 0)
+	if err != nil {
+		return nil
+	}
+	for _, other := range a.instances {
+		if other.ID == l.in.ID && other.Address != l.in.Address {
+			return l.sameID(other.Address.Host, int(other.Address.Port))
+		}
+	}
+	return nil
+}
+
+func (l *consulLease) sameID(host string, port int) error {
+	address, err := newAddress(host, port)
+	if err == nil && address == l.in.Address {
+		return nil
+	}
+	return fault.New(fault.Conflict, "id_taken", "the id %s belongs to a live instance at %s:%d, this one is at %s", l.in.ID, host, port, l.in.Address).
+		WithHint("leave the id empty, or wait until the lease of the other has run out")
+}
+
+// Release removes the entry wherever it may be.
+func (l *consulLease) Release(ctx context.Context) error {
+	var errs []error
+	for agent := range l.entered {
+		q, err := l.query(ctx)
+		if err != nil {
+			return err
+		}
+		err = l.agents[agent].Agent().ServiceDeregisterOpts(l.in.ID, q)
+		if status, ok := errors.AsType[api.StatusError](err); ok && (status.Code == http.StatusNotFound || strings.Contains(status.Body, "Unknown service")) {
+			continue // gone already
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("leave consul %s: %w", l.options.hosts[agent], err))
+		}
+	}
+	return errors.Join(errs...)
+}

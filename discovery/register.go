@@ -1,0 +1,255 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"dispatch.example/dispatch/internal/fault"
+)
+
+const (
+	// RenewEvery is the time between two renewals of a lease of DefaultTTL: two may
+	// be lost.
+	RenewEvery = 5 * time.Second
+	// DefaultTTL is how long a registry believes that an instance lives.
+	DefaultTTL = 15 * time.Second
+	// renewTimeout ends before the next renewal begins, so that one slow answer
+	// costs one renewal and not the lease.
+	renewTimeout = 4 * time.Second
+	// registerTimeout and releaseTimeout bound a start and an end.
+	registerTimeout = 10 * time.Second
+	releaseTimeout  = 3 * time.Second
+	// DefaultLinger is how long callers may take to hear that we left.
+	DefaultLinger = 2 * time.Second
+	maxLinger     = 10 * time.Second
+	// lostAfter renewals in a row the lease has run out.
+	lostAfter = 3
+)
+
+// RegisterOptions are all optional.
+type RegisterOptions struct {
+	Log *slog.Logger
+	// Force registers loopback, bridge and link-local addresses too.
+	Force bool
+	// Linger is how long Run goes on after it has deregistered, so that a server
+	// which stops listening after Run has no caller left. 0: DefaultLinger;
+	// negative: not at all; at most 10 s.
+	Linger time.Duration
+}
+
+// Registration is what Register has entered.
+type Registration struct {
+	log    *slog.Logger
+	linger time.Duration
+	held   []*held
+}
+
+// held is one instance and its lease.
+type held struct {
+	in    Instance
+	lease Lease
+
+	mu       sync.Mutex // guards failures and problem
+	failures int        // renewals in a row that failed
+	problem  error
+}
+
+// Register checks the instances and enters them: one for a server with one port,
+// several (SERVER.NAME) for one with several. Listen first: each address is
+// called. Run keeps the registration.
+//
+//	reg, err := discovery.Register(ctx, source, discovery.RegisterOptions{}, discovery.Instance{
+//		Service: "order-core", Address: discovery.Address{Port: 8080},
+//		Coordinates: discovery.Coordinates{Cluster: "production", Region: "cn-hangzhou", Env: "prod", Version: "v2.3.1"},
+//	})
+//	if err != nil {
+//		return err
+//	}
+//	group.Go(func() error { return reg.Run(ctx) })
+//
+// On an error nothing stays registered.
+func Register(ctx context.Context, source Source, opt RegisterOptions, instances ...Instance) (*Registration, error) {
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	r := &Registration{log: opt.Log.With("source", source.Name()), linger: min(max(opt.Linger, 0), maxLinger)}
+	if opt.Linger == 0 {
+		r.linger = DefaultLinger
+	}
+	ctx, cancel := context.WithTimeout(ctx, registerTimeout)
+	defer cancel()
+	ready, err := prepare(ctx, source.Name(), opt.Force, instances)
+	if err != nil {
+		return nil, err
+	}
+	for _, in := range ready {
+		lease, err := source.Register(ctx, in)
+		if err != nil {
+			err = fmt.Errorf("register %s at %s in %s: %w", in.Service, in.Address, source.Name(), err)
+			return nil, errors.Join(err, r.release(ctx))
+		}
+		r.held = append(r.held, &held{in: in, lease: lease})
+		r.log.Info("registered", "service", in.Service, "id", in.ID, "address", in.Address.String())
+	}
+	return r, nil
+}
+
+// prepare fills in what was left empty and checks the rest, before anything is entered.
+func prepare(ctx context.Context, source string, force bool, instances []Instance) ([]Instance, error) {
+	nics, err := ownNICs()
+	if err != nil {
+		return nil, err
+	}
+	if len(instances) == 0 {
+		return nil, fault.New(fault.Invalid, "no_instance", "there is no instance to register")
+	}
+	ready, ids := make([]Instance, 0, len(instances)), map[string]bool{}
+	for _, in := range instances {
+		if in.Address.Host == "" && in.Address.Port != 0 {
+			host, err := ownHost(os.Getenv("POD_IP"), nics)
+			if err != nil {
+				return nil, err
+			}
+			in.Address.Host = host.String()
+		}
+		if in, err = in.filled(source); err != nil {
+			return nil, err
+		}
+		if ids[in.ID] {
+			return nil, fault.New(fault.Invalid, "same_id", "two instances have the id %s", in.ID)
+		}
+		ids[in.ID] = true
+		if err := checkReach(ctx, in.Address, nics, force); err != nil {
+			return nil, err
+		}
+		ready = append(ready, in)
+	}
+	return ready, nil
+}
+
+// filled returns the instance as it is registered.
+func (in Instance) filled(source string) (Instance, error) {
+	if in.Address.Host != "" { // else Validate says so
+		address, err := newAddress(in.Address.Host, int(in.Address.Port))
+		if err != nil {
+			return in, fault.New(fault.Invalid, "invalid_instance", "instance of %s: %s", in.Service, err)
+		}
+		in.Address = address
+	}
+	if err := in.Validate(); err != nil {
+		return in, err
+	}
+	if in.ID == "" {
+		in.ID = fmt.Sprintf("%s-%s-%d", in.Service, in.Address.Host, in.Address.Port)
+	}
+	if !isWord(strings.Map(func(r rune) rune {
+		if r == '.' || r == ':' {
+			return '-'
+		}
+		return r
+	}, in.ID)) || len(in.ID) > maxID {
+		return in, fault.New(fault.Invalid, "invalid_instance", "id %q may have letters, digits and -_.: only, at most %d", in.ID, maxID)
+	}
+	if in.Started.IsZero() {
+		in.Started = time.Now()
+	}
+	in.Started = in.Started.UTC().Truncate(time.Millisecond) // what a registry keeps
+	in.Source = source
+	return in, nil
+}
+
+// Instances are those that are registered, with everything filled in.
+func (r *Registration) Instances() []Instance {
+	var all []Instance
+	for _, h := range r.held {
+		all = append(all, h.in)
+	}
+	return all
+}
+
+// Problem is why an instance of ours may be unknown to callers; nil if none is.
+func (r *Registration) Problem() error {
+	var errs []error
+	for _, h := range r.held {
+		h.mu.Lock()
+		errs = append(errs, h.problem)
+		h.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}
+
+// Run renews the leases until ctx ends, then deregisters, lingers and returns.
+// Stop listening after it has returned. Its error is that of deregistering.
+func (r *Registration) Run(ctx context.Context) error {
+	var renewals sync.WaitGroup
+	for _, h := range r.held {
+		renewals.Go(func() { r.keep(ctx, h) })
+	}
+	renewals.Wait()
+	ctx = context.WithoutCancel(ctx)
+	err := r.release(ctx)
+	pause(ctx, r.linger)
+	return err
+}
+
+// keep renews one lease until ctx ends.
+func (r *Registration) keep(ctx context.Context, h *held) {
+	tick := time.NewTicker(RenewEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		renewal, cancel := context.WithTimeout(ctx, renewTimeout)
+		err := h.lease.Renew(renewal)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		r.note(h, err)
+	}
+}
+
+// note keeps and logs how a renewal went.
+func (r *Registration) note(h *held, err error) {
+	h.mu.Lock()
+	before := h.failures
+	h.problem = err
+	if h.failures++; err == nil {
+		h.failures = 0
+	}
+	now := h.failures
+	h.mu.Unlock()
+	log := r.log.With("service", h.in.Service, "id", h.in.ID)
+	switch {
+	case err == nil && before > 0:
+		log.Info("registration is renewed again", "lost", before)
+	case now == 1:
+		log.Warn("registration was not renewed", "err", err)
+	case now == lostAfter:
+		log.Error("registration has run out; callers no longer find this instance", "err", err)
+	}
+}
+
+// release deregisters all, although ctx may have ended.
+func (r *Registration) release(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	var errs []error
+	for _, h := range r.held {
+		if err := h.lease.Release(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("deregister %s: %w", h.in.ID, err))
+			continue
+		}
+		r.log.Info("deregistered", "service", h.in.Service, "id", h.in.ID)
+	}
+	return errors.Join(errs...)
+}
