@@ -140,12 +140,12 @@ func newRedisKeys(opt RedisOptions) redisKeys {
 func (k redisKeys) blob(d release.Digest) string { return k.blobs + d.String() }
 
 func (r *Redis) register(reg prometheus.Registerer) error {
-	count := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-	}
-	r.nudges = count("dispatch_redis_nudges_total", "Messages of Redis that say: look now. A flood of them causes one look a second.")
-	r.looks = count("dispatch_redis_looks_total", "Questions for the release in Redis, by polling and by nudges.")
-	r.resubscribed = count("dispatch_redis_resubscribed_total", "Subscriptions that were replaced because they were silent; until a heartbeat arrives, only polling brings releases.")
+	r.nudges = prometheus.NewCounter(prometheus.CounterOpts{Name: "dispatch_redis_nudges_total",
+		Help: "Messages of Redis that say: look now. A flood of them causes one look a second."})
+	r.looks = prometheus.NewCounter(prometheus.CounterOpts{Name: "dispatch_redis_looks_total",
+		Help: "Questions for the release in Redis, by polling and by nudges."})
+	r.resubscribed = prometheus.NewCounter(prometheus.CounterOpts{Name: "dispatch_redis_resubscribed_total",
+		Help: "Subscriptions that were replaced because they were silent; until a heartbeat arrives, only polling brings releases."})
 	if reg == nil {
 		return nil
 	}

@@ -1,10 +1,12 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/failsafe-go/failsafe-go/circuitbreaker"
@@ -16,7 +18,8 @@ import (
 )
 
 const (
-	// sessionWait is how long a request waits for its session.
+	// sessionWait is how long a request waits for its session: Redis in the same
+	// building answers in less than one.
 	sessionWait = 5 * time.Millisecond
 	// sessionQueue is how many sessions may wait to be written, of about 200 bytes
 	// each. More are dropped: their next request is decided as if it were the first.
@@ -37,18 +40,20 @@ type SessionMapOptions struct {
 	Password   string // used where URL has none
 	Deployment string // required
 
+	Wait     time.Duration         // of a request for its session. Default 5 ms
 	Log      *slog.Logger          // default: discard
 	Registry prometheus.Registerer // nil: no metrics
 }
 
 // SessionMap keeps session tokens in Redis for apps that send only a session id.
 // It holds nothing of a session in memory but what waits to be written. While
-// Redis is slow or away Get finds nothing after 5 ms, then without waiting, and
-// Put drops. What it finds is a token like any other: sealed, and checked by
+// Redis is slow or away Get gives up after 5 ms, soon without waiting, and Put
+// drops. What it finds is a token like any other: sealed, and checked by
 // whoever opens it.
 type SessionMap struct {
 	client  redis.UniversalClient
 	prefix  string
+	wait    time.Duration
 	puts    chan put
 	breaker circuitbreaker.CircuitBreaker[any]
 
@@ -71,7 +76,8 @@ func NewSessionMap(opt SessionMapOptions) (*SessionMap, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	m := &SessionMap{prefix: "dispatch:" + opt.Deployment + ":session:", puts: make(chan put, sessionQueue)}
+	m := &SessionMap{prefix: "dispatch:" + opt.Deployment + ":session:", wait: cmp.Or(opt.Wait, sessionWait),
+		puts: make(chan put, sessionQueue)}
 	m.breaker = circuitbreaker.NewBuilder[any]().
 		WithFailureThresholdRatio(breakerFailures, breakerOf).
 		WithSuccessThreshold(breakerGood).
@@ -119,24 +125,25 @@ func (m *SessionMap) register(reg prometheus.Registerer) error {
 	return nil
 }
 
-// Get is the token of a session, or empty. It takes 5 ms at most.
-func (m *SessionMap) Get(ctx context.Context, key whitelist.Hash) string {
+// Get is the token of a session, empty if there is none; not ok: Redis did not
+// say in time.
+func (m *SessionMap) Get(ctx context.Context, key whitelist.Hash) (token string, ok bool) {
 	if !m.breaker.TryAcquirePermit() {
 		m.refused.Inc()
-		return ""
+		return "", false
 	}
 	// A client that leaves says nothing about Redis.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sessionWait)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.wait)
 	defer cancel()
 	token, err := m.client.GetRange(ctx, m.prefix+key.String(), 0, maxToken-1).Result() // empty if there is none
 	if err != nil {
 		m.breaker.RecordFailure()
-		if ctx.Err() != nil {
+		if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() || ctx.Err() != nil {
 			m.timeouts.Inc()
 		} else {
 			m.failures.Inc()
 		}
-		return ""
+		return "", false
 	}
 	m.breaker.RecordSuccess()
 	if token == "" {
@@ -144,7 +151,7 @@ func (m *SessionMap) Get(ctx context.Context, key whitelist.Hash) string {
 	} else {
 		m.hits.Inc()
 	}
-	return token
+	return token, true
 }
 
 // Put writes the token of a session soon, to be forgotten after life. It does not wait.

@@ -18,8 +18,9 @@ const ofSession = "session/"
 // sessions keeps the token of a session under a keyed hash of its app and id.
 // *fleet.SessionMap has it.
 type sessions interface {
-	// Get is the token, or empty. A request waits for it: a few milliseconds at most.
-	Get(ctx context.Context, key whitelist.Hash) string
+	// Get is the token, empty if there is none; not ok: nobody knows. A request
+	// waits for it: a few milliseconds at most.
+	Get(ctx context.Context, key whitelist.Hash) (token string, ok bool)
 	// Put keeps the token for its life. It must not wait.
 	Put(key whitelist.Hash, token string, life time.Duration)
 }
@@ -33,8 +34,8 @@ func (in *inputs) readSessionID(h http.Header) {
 }
 
 // recall finds the token of a request that has a session id and no token, and
-// says under which key the next one is kept. Whoever gives an id decides only
-// about its own session: a token is bound to the device or user that began it.
+// says under which key the next one is kept. Where nobody knows whether there is
+// a session none is kept, or a moment without Redis would move it for good.
 func (h *Handler) recall(r *http.Request, s *scratch) (key whitelist.Hash, ok bool) {
 	raw := s.in.value[fSessionID]
 	if h.sessions == nil || s.in.value[fSession] != "" || strings.TrimSpace(raw) == "" {
@@ -47,8 +48,8 @@ func (h *Handler) recall(r *http.Request, s *scratch) (key whitelist.Hash, ok bo
 		return key, false
 	}
 	key = h.hashID(whitelist.Of(ofSession+app.App.Key), id)
-	s.in.value[fSession] = h.sessions.Get(r.Context(), key)
-	return key, true
+	s.in.value[fSession], ok = h.sessions.Get(r.Context(), key)
+	return key, ok
 }
 
 // remember keeps what the answer gave. An app's fallback is no session.
