@@ -25,11 +25,10 @@ const (
 // database went back, or another publisher has signed. One is under way at a
 // time. The zero value is ready.
 //
-// Accept reads the release's blobs as ever. A blob that is nowhere on this node
-// is wanted, and the replica, which sends them in the order of reading, waits
-// with each until it is wanted. So a blob is believed to belong to the release
-// because the load asks for it after it has verified the signature, and one is in
-// memory at a time.
+// Accept reads the release's blobs as ever. A blob that is nowhere on this node is
+// wanted, and the replica, which has sent the release, sends what is wanted. So a
+// blob is known to belong to the release, because the load asks for it after it
+// has verified the signature, and few are in memory at a time.
 type adoption struct {
 	mu      sync.Mutex // guards what follows
 	running bool
@@ -37,6 +36,7 @@ type adoption struct {
 	until   time.Time
 	refused release.Digest // the last one that was not accepted, until when it is not asked for
 	quiet   time.Time
+	taken   uint64 // the highest number that came so
 	wanted  map[release.Digest]chan []byte
 	changed chan struct{} // closed when wanted or running changes; nil: nobody waits
 }
@@ -44,7 +44,11 @@ type adoption struct {
 // lacks says whether the replica serves what this node does not know and shall
 // send. One replica is asked at a time.
 func (s *Server) lacks(r *Report) bool {
-	if s.opt.Accept == nil || r.Release != nil || r.Number <= s.known() {
+	if s.opt.Accept == nil || r.Release != nil {
+		return false
+	}
+	known := s.known()
+	if r.Number <= known {
 		return false
 	}
 	a, now := &s.adopt, time.Now()
@@ -54,7 +58,7 @@ func (s *Server) lacks(r *Report) bool {
 		return false
 	}
 	if a.asked != r.ID || !now.Before(a.until) {
-		s.opt.Log.Error("a replica serves a release that this node does not know", "replica", r.ID, "number", r.Number, "known", s.known(),
+		s.opt.Log.Error("a replica serves a release that this node does not know", "replica", r.ID, "number", r.Number, "known", known,
 			"try", "bring it into the database: POST /api/v1/releases/adopt")
 	}
 	a.asked, a.until = r.ID, now.Add(2*PollEvery)
@@ -63,7 +67,9 @@ func (s *Server) lacks(r *Report) bool {
 
 // known is the highest number that this node knows.
 func (s *Server) known() uint64 {
-	known := s.opt.Board.Head()
+	s.adopt.mu.Lock()
+	known := max(s.opt.Board.Head(), s.adopt.taken)
+	s.adopt.mu.Unlock()
 	if s.opt.Known != nil {
 		known = max(known, s.opt.Known())
 	}
@@ -82,7 +88,7 @@ func (s *Server) take(ctx context.Context, r *Report) error {
 	ctx, cancel := context.WithTimeout(ctx, sendWithin)
 	defer cancel()
 	err := s.opt.Accept(ctx, *r.Release, received{s})
-	a.end(err, release.DigestOf(r.Release.Manifest))
+	a.end(err, r.Release)
 	if err != nil {
 		s.opt.Log.ErrorContext(ctx, "the release of a replica is not accepted", "replica", r.ID, "number", r.Release.Number, "err", err)
 		return fault.New(fault.Conflict, "not_accepted", "release %d is not accepted here (%s)", r.Release.Number, fault.CodeOf(err)).Because(err)
@@ -103,13 +109,15 @@ func (a *adoption) begin() bool {
 	return true
 }
 
-func (a *adoption) end(err error, d release.Digest) {
+func (a *adoption) end(err error, s *release.Signed) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.running, a.wanted = false, nil
 	a.until = time.Time{}
-	if err != nil {
-		a.refused, a.quiet = d, time.Now().Add(askAgainAfter)
+	if err == nil {
+		a.taken = max(a.taken, s.Number)
+	} else {
+		a.refused, a.quiet = release.DigestOf(s.Manifest), time.Now().Add(askAgainAfter)
 	}
 	a.wake()
 }
@@ -161,8 +169,14 @@ func (b received) Blob(ctx context.Context, d release.Digest) ([]byte, error) {
 	return nil, err
 }
 
+// wants is the answer to a blob: which others the load needs now.
+type wants struct {
+	Wanted []release.Digest `json:"wanted,omitempty"`
+	Done   bool             `json:"done,omitempty"` // no release is being received any more
+}
+
 // putBlob receives a blob if the load of the release that is being received wants
-// it. Waiting for that keeps the replica at the load's pace.
+// it, and answers what is wanted next as soon as that is known.
 func (s *Server) putBlob(w http.ResponseWriter, r *http.Request) error {
 	d, err := digestOf(r)
 	if err != nil {
@@ -171,42 +185,47 @@ func (s *Server) putBlob(w http.ResponseWriter, r *http.Request) error {
 	timer := time.NewTimer(putWithin)
 	defer timer.Stop()
 	for {
-		came, others, changed := s.adopt.wants(d)
+		came, next, changed := s.adopt.next(d)
 		switch {
 		case came != nil:
-			return s.receive(w, r, d, came)
-		case others: // the load is past this one, which this node had
-			w.WriteHeader(http.StatusNoContent)
-			return nil
+			if err := s.receive(w, r, d, came); err != nil {
+				return err
+			}
+			continue
+		case len(next) > 0:
+			return answer(w, wants{Wanted: next})
 		case changed == nil:
-			return fault.New(fault.Conflict, "not_wanted", "nobody asked for blob %s", d)
+			return answer(w, wants{Done: true})
 		}
 		select {
 		case <-changed:
 		case <-timer.C:
-			return fault.New(fault.Conflict, "not_wanted", "nobody asked for blob %s", d)
+			return answer(w, wants{})
 		case <-r.Context().Done():
 			return nil
 		}
 	}
 }
 
-// wants is where a blob shall go, whether others are wanted instead, and a channel
+// next is where blob d shall go if it is wanted, else what is wanted, and a channel
 // that is closed when that changes; nil when no release is being received.
-func (a *adoption) wants(d release.Digest) (came chan []byte, others bool, changed <-chan struct{}) {
+func (a *adoption) next(d release.Digest) (came chan []byte, wanted []release.Digest, changed <-chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if came = a.wanted[d]; came != nil {
 		delete(a.wanted, d)
-		return came, false, nil
+		return came, nil, nil
 	}
 	if !a.running && !time.Now().Before(a.until) {
-		return nil, false, nil
+		return nil, nil, nil
+	}
+	for other := range a.wanted {
+		wanted = append(wanted, other)
 	}
 	if a.changed == nil {
 		a.changed = make(chan struct{})
 	}
-	return nil, len(a.wanted) > 0, a.changed
+	return nil, wanted, a.changed
 }
 
 func (s *Server) receive(w http.ResponseWriter, r *http.Request, d release.Digest, came chan<- []byte) error {
@@ -221,7 +240,6 @@ func (s *Server) receive(w http.ResponseWriter, r *http.Request, d release.Diges
 		return err // and the load stops waiting by itself
 	}
 	came <- data
-	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 

@@ -76,6 +76,7 @@ func NewHTTP(opt HTTPOptions) (*HTTP, error) {
 		DialContext:         (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext,
 		TLSHandshakeTimeout: answerWithin,
 		ForceAttemptHTTP2:   true, // a question that is cut short then costs no connection
+		DisableCompression:  true,
 		MaxIdleConnsPerHost: fetchWorkers,
 		IdleConnTimeout:     30 * time.Second,
 	}
@@ -125,7 +126,11 @@ func (h *HTTP) watch(ctx context.Context, r Report, wait, within time.Duration) 
 	if err != nil {
 		return nil, fmt.Errorf("encode report: %w", err)
 	}
-	data, err := h.do(ctx, call{http.MethodPost, watchPath + "?wait=" + wait.Round(time.Millisecond).String(), body, within, MaxMessage})
+	path := watchPath + "?wait=" + wait.Round(time.Millisecond).String()
+	if r.Refusal != nil && r.Refusal.Source == h.name {
+		path += "&refused=true" // what another source brought may be another release of that number
+	}
+	data, err := h.do(ctx, call{http.MethodPost, path, body, within, MaxMessage})
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +147,7 @@ func (h *HTTP) Blob(ctx context.Context, d release.Digest) ([]byte, error) {
 }
 
 // send gives the control node the release in the report and meanwhile the blobs
-// that it asks for.
+// that it asks for. A load takes as long as it takes, so both have sendWithin.
 func (h *HTTP) send(ctx context.Context, r Report, parts []release.Digest, blobs release.Blobs) error {
 	ctx, cancel := context.WithTimeout(ctx, sendWithin)
 	defer cancel()
@@ -153,21 +158,41 @@ func (h *HTTP) send(ctx context.Context, r Report, parts []release.Digest, blobs
 		return err
 	})
 	g.Go(func() error {
-		for _, d := range parts {
-			data, err := blobs.Blob(ctx, d)
-			if err == nil {
-				_, err = h.do(ctx, call{http.MethodPut, blobsPath + d.String(), data, bodyWithin, maxProblem})
-			}
-			if ctx.Err() != nil {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
+		err := h.sendBlobs(ctx, parts, blobs)
+		if ctx.Err() != nil {
+			return nil // the answer to the report says how it went
 		}
-		return nil
+		if err != nil {
+			cancel()
+		}
+		return err
 	})
 	return g.Wait()
+}
+
+// sendBlobs sends a first part, and then whatever the answer says is wanted.
+func (h *HTTP) sendBlobs(ctx context.Context, parts []release.Digest, blobs release.Blobs) error {
+	for len(parts) > 0 {
+		data, err := blobs.Blob(ctx, parts[0])
+		if err != nil {
+			return err
+		}
+		answer, err := h.do(ctx, call{http.MethodPut, blobsPath + parts[0].String(), data, bodyWithin, maxProblem})
+		if err != nil {
+			return err
+		}
+		var next wants
+		if err := json.Unmarshal(answer, &next); err != nil {
+			return fmt.Errorf("read answer of %s: %w", h.name, err)
+		}
+		if next.Done {
+			return nil
+		}
+		if len(next.Wanted) > 0 {
+			parts = next.Wanted
+		}
+	}
+	return nil
 }
 
 // call is one HTTP request: what is asked, how soon the answer must begin, and
@@ -186,16 +211,18 @@ const maxProblem = 64 << 10
 var errTooSlow = errors.New("it does not answer in time")
 
 // do makes a call and returns the body of its answer.
-func (h *HTTP) do(ctx context.Context, c call) (data []byte, err error) {
-	ctx, stop := context.WithCancelCause(ctx)
+func (h *HTTP) do(caller context.Context, c call) (data []byte, err error) {
+	ctx, stop := context.WithCancelCause(caller)
 	defer stop(nil)
 	late := time.AfterFunc(c.within, func() { stop(errTooSlow) })
 	defer late.Stop()
 	defer func() {
-		if err != nil {
+		if err == nil {
+			return
+		}
+		if err = fmt.Errorf("ask %s: %w", h.name, err); caller.Err() == nil {
 			// A connection that is broken without knowing it must not get the next question.
 			h.client.CloseIdleConnections()
-			err = fmt.Errorf("ask %s: %w", h.name, err)
 		}
 	}()
 	req, err := http.NewRequestWithContext(ctx, c.method, h.base+c.path, bytes.NewReader(c.body))

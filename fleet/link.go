@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/release"
 )
 
@@ -27,8 +28,8 @@ var errSend = errors.New("the source asks for the release that is served")
 
 // sender is a Source that can be given a release.
 type sender interface {
-	// send gives the release in the report and, as the other end asks for them,
-	// the blobs of parts, which are in the order in which a load reads them.
+	// send gives the release in the report and, of its parts, the blobs that the
+	// other end asks for.
 	send(ctx context.Context, r Report, parts []release.Digest, blobs release.Blobs) error
 }
 
@@ -36,7 +37,7 @@ type sender interface {
 // asks the source and that touches refused and fails.
 type link struct {
 	source  Source
-	refused *refused // the last release of this source that was refused
+	refused *refused // the release of this source that was refused last, until something else is known
 	fails   int      // in a row
 
 	leave context.CancelFunc // ends follow; guarded by Follower.mu
@@ -52,10 +53,14 @@ type link struct {
 
 // refused is a release that the Keeper would not take from this source.
 type refused struct {
-	number, seq uint64
-	digest      release.Digest
-	refusal     *release.Refusal
-	at          time.Time
+	release.Refusal
+	digest release.Digest
+	at     time.Time
+}
+
+// covers says whether it is too soon to look at a release again.
+func (r *refused) covers(s *release.Signed, digest release.Digest) bool {
+	return r != nil && r.Number == s.Number && r.Seq == s.Records.Seq && r.digest == digest && time.Since(r.at) < lookAgain
 }
 
 func newLink(s Source) *link { return &link{source: s, since: time.Now(), leave: func() {}} }
@@ -152,12 +157,13 @@ func (f *Follower) reportTo(l *link) Report {
 	r := f.Report()
 	switch {
 	case l.refused == nil:
-	case l.refused.number < r.Number:
+	case l.refused.Number < r.Number && l.refused.Code != codeStale:
 		l.refused = nil
 	case time.Since(l.refused.at) >= lookAgain:
-		r.Refusal = nil
+		l.refused, r.Refusal = nil, nil
 	default:
-		r.Refusal = l.refused.refusal
+		refusal := l.refused.Refusal
+		r.Refusal = &refusal
 	}
 	return r
 }
@@ -176,7 +182,7 @@ func (f *Follower) consider(ctx context.Context, l *link, s *release.Signed, rep
 		f.idle(ctx, l, tooSoon)
 		return nil
 	}
-	if r := l.refused; r != nil && r.number == s.Number && r.seq == s.Records.Seq && r.digest == digest && time.Since(r.at) < lookAgain {
+	if l.refused.covers(s, digest) {
 		f.idle(ctx, l, PollEvery)
 		return nil
 	}
@@ -217,9 +223,9 @@ func (f *Follower) considered(ctx context.Context, l *link, s *release.Signed, e
 	case errors.Is(err, errIncomplete):
 		return err
 	}
-	status := f.opt.Keeper.Status()
-	l.refused = &refused{number: s.Number, seq: s.Records.Seq, digest: release.DigestOf(s.Manifest), refusal: status.Refusal, at: time.Now()}
-	f.opt.Log.ErrorContext(ctx, "a release is refused", "number", s.Number, "source", l.source.Name(), "serving", status.Number, "err", err)
+	refusal := release.Refusal{Number: s.Number, Seq: s.Records.Seq, Source: l.source.Name(), Code: fault.CodeOf(err), Reason: shorten(err.Error())}
+	l.refused = &refused{Refusal: refusal, digest: release.DigestOf(s.Manifest), at: time.Now()}
+	f.opt.Log.ErrorContext(ctx, "a release is refused", "number", s.Number, "source", refusal.Source, "err", err)
 	f.wake() // the other sources hear of it at once
 	return nil
 }

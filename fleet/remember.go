@@ -86,7 +86,11 @@ func (r *Roster) recall(ctx context.Context) bool {
 	remembered := make(map[string]bool, len(known))
 	for _, k := range known {
 		remembered[k.ID] = true
-		if len(r.members[k.ID]) == 0 && r.count < MaxMembers {
+		boots := r.members[k.ID]
+		if len(boots) == 1 && !boots[0].live(now) && k.Seen.After(boots[0].seen) {
+			boots[0].report, boots[0].seen = k.Report, k.Seen // another control node has heard it since
+		}
+		if len(boots) == 0 && r.count < MaxMembers {
 			m := &member{report: k.Report, seen: k.Seen, first: k.First}
 			m.saved = m.notable()
 			r.members[k.ID] = []*member{m}

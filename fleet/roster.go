@@ -58,8 +58,9 @@ type member struct {
 	report   Report
 	seen     time.Time
 	first    time.Time
-	heard    bool // by this Roster since it started; otherwise Memory knows it
-	replaced bool // another process with the id came later and this one has not asked since
+	reached  time.Time // when it was first heard to serve what it serves
+	heard    bool      // by this Roster since it started; otherwise Memory knows it
+	replaced bool      // another process with the id came later and this one has not asked since
 	saved    notable
 	unsaved  bool
 }
@@ -116,12 +117,15 @@ func (r *Roster) Saw(report Report) {
 			return
 		}
 	}
+	changed := !m.live(now) || m.replaced
 	if m.replaced {
 		m.replaced = false
 		r.opt.Log.Error("two processes report under one replica id", "replica", report.ID, "boot", report.Boot, "address", report.Address,
 			"try", "give each machine its own --replica-id")
 	}
-	changed := !m.live(now) || m.report.Number != report.Number || m.report.Seq != report.Seq
+	if m.reached.IsZero() || m.report.Number != report.Number || m.report.Seq != report.Seq {
+		m.reached, changed = now, true
+	}
 	m.report, m.seen, m.heard = report, now, true
 	if n := m.notable(); n != m.saved {
 		m.saved, m.unsaved, changed = n, true, true
@@ -211,9 +215,10 @@ func (r *Roster) Changed() <-chan struct{} {
 // seenMember is a member beside what only a Roster knows.
 type seenMember struct {
 	Member
-	live bool
-	self bool
-	twin bool // another process with the id is live too
+	reached time.Time
+	live    bool
+	self    bool
+	twin    bool // another process with the id is live too
 }
 
 // list is everybody to be shown, sorted by id. State is not filled in.
@@ -235,7 +240,7 @@ func (r *Roster) list() []seenMember {
 			if serves && id == self.ID && (m.report.Boot == self.Boot || !m.live(now)) {
 				continue // it asks itself, or was this node before its restart
 			}
-			list = append(list, seenMember{Member: Member{Report: m.report, Seen: m.seen, First: m.first},
+			list = append(list, seenMember{Member: Member{Report: m.report, Seen: m.seen, First: m.first}, reached: m.reached,
 				live: m.live(now), twin: len(shown) > 1 || serves && id == self.ID})
 		}
 	}

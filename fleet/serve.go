@@ -158,6 +158,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	own := r.URL.Query().Get("refused") == "true"
 	s.opt.Roster.Saw(report)
 	if report.Release != nil {
 		if err := s.take(r.Context(), &report); err != nil {
@@ -171,15 +172,15 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) error {
 	for {
 		on, changed := s.opt.Board.posted(report.ID)
 		switch {
-		case on.suits(&report):
+		case on.suits(&report, own):
 			return write(w, on.reply)
 		case s.lacks(&report):
-			return reply(w, Reply{Head: s.opt.Board.Head(), Send: true})
+			return answer(w, Reply{Head: s.opt.Board.Head(), Send: true})
 		}
 		select {
 		case <-changed:
 		case <-timer.C:
-			return reply(w, on.nothing())
+			return answer(w, on.nothing())
 		case <-r.Context().Done():
 			return nil // nobody listens any more
 		case <-s.stopped:
@@ -190,9 +191,10 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) error {
 
 // suits says whether a replica shall get the release: it is above what the replica
 // serves, or another one of the same number, which it will refuse as a fork for
-// everybody to see. What it has just refused it does not get again.
-func (p *posted) suits(r *Report) bool {
-	if p == nil || r.Refusal != nil && r.Refusal.Number == p.Number && r.Refusal.Seq == p.Records.Seq {
+// everybody to see. What it has just refused does not go to it again, if own says
+// that it had that from here.
+func (p *posted) suits(r *Report, own bool) bool {
+	if p == nil || own && r.Refusal != nil && r.Refusal.Number == p.Number && r.Refusal.Seq == p.Records.Seq {
 		return false
 	}
 	return p.Number > r.Number || p.Number == r.Number && (p.Records.Seq > r.Seq || p.digest != r.Digest)
@@ -253,10 +255,10 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	return data, nil
 }
 
-func reply(w http.ResponseWriter, r Reply) error {
-	data, err := json.Marshal(r)
+func answer(w http.ResponseWriter, v any) error {
+	data, err := json.Marshal(v)
 	if err != nil {
-		return fmt.Errorf("encode reply: %w", err)
+		return fmt.Errorf("encode answer: %w", err)
 	}
 	return write(w, data)
 }

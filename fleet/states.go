@@ -8,9 +8,14 @@ import (
 	"time"
 )
 
-// recheckEvery is how often Await looks at what nobody announces: this node
-// itself, and replicas that fall silent.
-const recheckEvery = 250 * time.Millisecond
+const (
+	// recheckEvery is how often Await looks at what nobody announces: this node
+	// itself, and replicas that fall silent.
+	recheckEvery = 250 * time.Millisecond
+	// lookApart is the least time between two looks of Await, so that thousands of
+	// replicas that come at once are not each a walk over all.
+	lookApart = 2 * time.Millisecond
+)
 
 // codeStale is the code of a refusal because a newer release is in use, which is no fault.
 const codeStale = "stale"
@@ -56,20 +61,19 @@ func (m *seenMember) refuses(number uint64) bool {
 // silent, or by the one replica that only names, or until ctx ends, and says who
 // serves it then. This node must have taken the release into use before.
 func (r *Roster) Await(ctx context.Context, number uint64, only string) Acknowledgement {
-	start, after, served := r.opt.Now(), 0.0, 0
+	start := r.opt.Now()
 	tick := time.NewTicker(recheckEvery)
 	defer tick.Stop()
 	for {
 		changed := r.Changed()
-		ack, waiting := r.acknowledged(number, only)
-		if ack.Replicas > served {
-			served, after = ack.Replicas, r.opt.Now().Sub(start).Seconds()
-		}
-		if ack.After = after; !waiting {
+		ack, last, waiting := r.acknowledged(number, only)
+		ack.After = max(last.Sub(start), 0).Seconds()
+		if !waiting {
 			return ack
 		}
 		select {
 		case <-changed:
+			pause(ctx, lookApart)
 		case <-tick.C:
 		case <-ctx.Done():
 			return ack
@@ -77,16 +81,19 @@ func (r *Roster) Await(ctx context.Context, number uint64, only string) Acknowle
 	}
 }
 
-// acknowledged is how far a release has come now, and whether waiting can change it.
-func (r *Roster) acknowledged(number uint64, only string) (ack Acknowledgement, waiting bool) {
+// acknowledged is how far a release has come, since when, and whether waiting can
+// bring it further.
+func (r *Roster) acknowledged(number uint64, only string) (ack Acknowledgement, last time.Time, waiting bool) {
 	for _, m := range r.list() {
-		switch {
-		case only != "" && m.ID != only, only == "" && !m.live:
+		if only != "" && m.ID != only || only == "" && !m.live {
 			continue
 		}
 		ack.Of++
 		if m.Number >= number {
 			ack.Replicas++
+			if m.reached.After(last) {
+				last = m.reached
+			}
 			continue
 		}
 		refused := m.refuses(number)
@@ -97,7 +104,7 @@ func (r *Roster) acknowledged(number uint64, only string) (ack Acknowledgement, 
 		ack.Of, waiting = 1, true
 		ack.Lagging = []Lag{{Replica: only, Why: "this node does not know it"}}
 	}
-	return ack, waiting
+	return ack, last, waiting
 }
 
 // why says what keeps the replica from serving a release.
