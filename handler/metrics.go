@@ -2,6 +2,7 @@ package handler
 
 import (
 	"math"
+	"net/http"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -58,6 +59,8 @@ type metrics struct {
 	dropped   prometheus.Counter
 	panics    prometheus.Counter
 	fallbacks map[string]prometheus.Counter // by reason, as clients report them
+
+	failed atomic.Uint64 // answers of 500 and more
 
 	bound atomic.Pointer[binding] // the counters of the last snapshot that answered
 }
@@ -189,4 +192,9 @@ func (m *metrics) unusable(bad badInputs) {
 }
 
 // ended counts one request that is not a 200 of /route.
-func (m *metrics) ended(status int) { m.requests.WithLabelValues(strconv.Itoa(status)).Inc() }
+func (m *metrics) ended(status int) {
+	if status >= http.StatusInternalServerError {
+		m.failed.Add(1)
+	}
+	m.requests.WithLabelValues(strconv.Itoa(status)).Inc()
+}

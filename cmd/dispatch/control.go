@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"dispatch.example/dispatch/admin"
 	"dispatch.example/dispatch/admin/actions"
 	"dispatch.example/dispatch/internal/fault"
@@ -19,15 +21,15 @@ import (
 )
 
 // control opens the database and puts the admin API over it. While the database
-// is away and a release is served from disk, it is tried again; without a
-// release there is nothing to keep serving, and the error ends the process.
+// is away and a release is served, or may come from elsewhere, it is tried again;
+// without one there is nothing to keep serving, and the error ends the process.
 func (p *process) control(ctx context.Context) error {
 	for try := 1; ; try++ {
 		err := p.controlOnce(ctx)
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}
-		if p.keeper.Current() == nil || fault.KindOf(err) == fault.Invalid {
+		if p.keeper.Current() == nil && !p.cfg.Fleet.sources() || fault.KindOf(err) == fault.Invalid {
 			return err
 		}
 		wait := backoff(try)
@@ -69,8 +71,13 @@ func (p *process) controlOnce(ctx context.Context) (err error) {
 		p.store.Store(nil)
 		err = errors.Join(err, st.Close())
 	}()
-	do, err := actions.New(actions.Options{Ledger: st, Keeper: p.keeper, Loader: p.loader, Keys: p.keys, Suffixes: p.suffixes,
-		Deployment: p.cfg.Deployment, Geo: p.geo})
+	p.store.Store(st)
+	var led actions.Ledger = st
+	if p.sink != nil {
+		led = watchedLedger{st, p.sink}
+	}
+	do, err := actions.New(actions.Options{Ledger: led, Keeper: p.keeper, Loader: p.loader, Keys: p.keys, Suffixes: p.suffixes,
+		Deployment: p.cfg.Deployment, Geo: p.geo, Fleet: p.node, Copies: p.disk, CanaryTime: p.cfg.Fleet.CanaryTime})
 	if err != nil {
 		return err
 	}
@@ -83,9 +90,15 @@ func (p *process) controlOnce(ctx context.Context) (err error) {
 	}
 	api := http.Handler(admin.New(do, admin.Options{Log: p.log}))
 	p.admin.Store(&api)
-	p.store.Store(st)
 	p.greet(secret)
-	return do.KeepRecordsFresh(ctx, p.log)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return do.KeepRecordsFresh(ctx, p.log) })
+	g.Go(func() error { return do.RunRollouts(ctx, p.log) })
+	g.Go(func() error { return p.reseal(ctx, st) })
+	if p.sink != nil {
+		g.Go(func() error { return p.sink.run(ctx, st) })
+	}
+	return g.Wait()
 }
 
 func (p *process) storeOptions() store.Options {
@@ -97,32 +110,67 @@ func (p *process) storeOptions() store.Options {
 	return opt
 }
 
+// reseal seals again, with the current key, what the previous one sealed in the
+// database; after it is done the previous key may go from its file.
+func (p *process) reseal(ctx context.Context, st *store.Store) error {
+	if len(p.keys.ListSeal.All()) < 2 {
+		return nil
+	}
+	total := 0
+	for {
+		n, err := st.Reseal(ctx, resealBatch)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			p.log.ErrorContext(ctx, "ids of lists are not all sealed with the current key", "err", err,
+				"try", "keep the previous key in --list-seal-key-file; it is tried again at the next start")
+			return nil
+		}
+		if total += n; n == 0 {
+			p.log.InfoContext(ctx, "all ids of lists are sealed with the current key", "chunks", total)
+			return nil
+		}
+	}
+}
+
+// resealBatch chunks are sealed in one transaction.
+const resealBatch = 100
+
 // ping is what /readyz says of the database.
 func (p *process) ping() error {
 	const away = "nothing can be changed, answers go on"
-	if n := p.behindBy.Load(); n > 0 {
-		return fmt.Errorf("%s: it lacks the last %d releases", away, n)
-	}
 	st := p.store.Load()
-	if st == nil {
+	if st == nil || p.admin.Load() == nil {
 		return errors.New(away + "; this node's log says why")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if err := st.Ping(ctx); err != nil {
+	served := p.keeper.Status().Number
+	head, err := st.Head(ctx, release.StreamEdge)
+	if err != nil {
 		return fmt.Errorf("%s: %w", away, err)
+	}
+	if served > head {
+		return fmt.Errorf("only emergencies go on: it lacks the last %d releases; POST /api/v1/releases/adopt", served-head)
 	}
 	return nil
 }
 
-// catchUp takes the newest release of the database into use, or publishes the first.
+// catchUp takes the newest release that everybody may serve into use, or
+// publishes the first. From then on the rollouts do so.
 func (p *process) catchUp(ctx context.Context, st *store.Store, do *actions.Actions) error {
-	newest, err := st.Latest(ctx, release.StreamEdge)
-	if fault.KindOf(err) == fault.NotFound {
-		if cur := p.keeper.Current(); cur != nil {
-			p.behind(ctx, 0, cur.Number)
-			return nil
-		}
+	rollout, err := st.Rollout(ctx, release.StreamEdge)
+	if err != nil {
+		return fmt.Errorf("read rollout: %w", err)
+	}
+	cur := p.keeper.Current()
+	switch {
+	case cur != nil && cur.Number > rollout.Head:
+		p.log.ErrorContext(ctx, "the database ends before the release that is served: it was restored from a backup", "database", rollout.Head,
+			"served", cur.Number, "try", "POST /api/v1/releases/adopt; docs/operate.md, A lost database")
+		return nil
+	case rollout.Head == 0:
 		files, name, ok := p.cfg.firstDocument()
 		if !ok {
 			return nil
@@ -130,30 +178,23 @@ func (p *process) catchUp(ctx context.Context, st *store.Store, do *actions.Acti
 		return bootstrap{files: files, name: name, path: cmp.Or(p.cfg.Bootstrap, name), do: do, hosts: st, suffixes: p.suffixes,
 			fourEyes: p.cfg.FourEyes == "on", log: p.log}.run(ctx)
 	}
-	if err != nil {
-		return fmt.Errorf("read newest release: %w", err)
-	}
 	if p.cfg.Bootstrap != "" {
-		p.log.InfoContext(ctx, "a release exists already, the first configuration is not read", "release", newest.Number, "file", p.cfg.Bootstrap)
+		p.log.InfoContext(ctx, "a release exists already, the first configuration is not read", "release", rollout.Head, "file", p.cfg.Bootstrap)
 	}
-	if cur := p.keeper.Current(); cur != nil && cur.Number > newest.Number {
-		p.behind(ctx, newest.Number, cur.Number)
+	if rollout.All == 0 || cur != nil && cur.Number >= rollout.All {
 		return nil
 	}
-	if err := p.keeper.Accept(ctx, newest, st, "database"); err != nil {
-		if p.keeper.Current() == nil {
+	newest, err := st.Release(ctx, release.StreamEdge, rollout.All)
+	if err != nil {
+		return fmt.Errorf("read release %d: %w", rollout.All, err)
+	}
+	if err := p.keeper.Accept(ctx, newest, p.node.blobs(), "database"); err != nil {
+		if cur == nil {
 			return fmt.Errorf("serve release %d: %w", newest.Number, err)
 		}
 		p.log.ErrorContext(ctx, "the newest release of the database was refused; the one before goes on", "release", newest.Number, "err", err)
 	}
 	return nil
-}
-
-// behind says that the database has lost what is being served.
-func (p *process) behind(ctx context.Context, newest, served uint64) {
-	p.behindBy.Store(served - newest)
-	p.log.ErrorContext(ctx, "the database ends before the release that is served: nothing can be changed", "database", newest, "served", served,
-		"try", "stop, put back the newest backup of the database, start again; docs/operate.md, A lost database")
 }
 
 // adminHandler answers 503 until the control side is up.

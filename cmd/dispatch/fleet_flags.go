@@ -54,3 +54,6 @@ func (c *serveCmd) fleetTokens() ([]string, error) {
 	}
 	return tokens, nil
 }
+
+// sources says whether releases may come from elsewhere.
+func (f *fleetFlags) sources() bool { return len(f.Control) > 0 || f.Discovery != "" || f.Redis != "" }

@@ -18,10 +18,28 @@ type listeners struct {
 	adminL net.Listener
 	ops    net.Listener
 	fleetL net.Listener
+
+	overrideL net.Listener // a Unix socket
 }
 
 // listen opens all listeners, so that an address that is taken is known at once.
 func (p *process) listen(ctx context.Context) error {
+	if !p.cfg.Role.serves() {
+		return p.listenTCP(ctx)
+	}
+	opened, err := listenUnix(ctx, p.cfg.OverrideSocket)
+	if err != nil {
+		return err
+	}
+	p.overrideL = opened
+	if err := p.listenTCP(ctx); err != nil {
+		_ = opened.Close() // nothing was served on it
+		return err
+	}
+	return nil
+}
+
+func (p *process) listenTCP(ctx context.Context) error {
 	var opened []net.Listener
 	serves, controls := p.cfg.Role.serves(), p.cfg.Role.controls()
 	for _, l := range []struct {
@@ -82,7 +100,13 @@ func reachable(addr net.Addr) string {
 // serve runs one server until ctx ends, then lets requests under way finish.
 func (p *process) serve(ctx context.Context, s *http.Server, l net.Listener) error {
 	served := make(chan error, 1)
-	go func() { served <- s.Serve(l) }()
+	go func() {
+		if s.TLSConfig != nil {
+			served <- s.ServeTLS(l, "", "")
+			return
+		}
+		served <- s.Serve(l)
+	}()
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve %s: %w", l.Addr(), err)

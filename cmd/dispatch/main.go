@@ -23,12 +23,13 @@ import (
 
 // commands is the whole command line.
 type commands struct {
-	Serve   serveCmd   `cmd:"" help:"Answer requests and take changes."`
-	Check   checkCmd   `cmd:"" help:"Validate configuration files without starting; names every error."`
-	Migrate migrateCmd `cmd:"" help:"Bring the database to this program's schema."`
-	Keys    keysCmd    `cmd:"" help:"Make and export keys."`
-	Admin   adminCmd   `cmd:"" help:"First administrator."`
-	Version versionCmd `cmd:"" help:"What this program was built from."`
+	Serve    serveCmd    `cmd:"" help:"Answer requests and take changes."`
+	Check    checkCmd    `cmd:"" help:"Validate configuration files without starting; names every error."`
+	Migrate  migrateCmd  `cmd:"" help:"Bring the database to this program's schema."`
+	Keys     keysCmd     `cmd:"" help:"Make, rotate and export keys."`
+	Admin    adminCmd    `cmd:"" help:"First administrator."`
+	Override overrideCmd `cmd:"" help:"Break glass on a replica, when nothing behind it answers."`
+	Version  versionCmd  `cmd:"" help:"What this program was built from."`
 }
 
 func main() {

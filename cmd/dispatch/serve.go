@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"dispatch.example/dispatch/domain"
+	"dispatch.example/dispatch/fleet"
 	"dispatch.example/dispatch/handler"
 	"dispatch.example/dispatch/internal/signed"
 	"dispatch.example/dispatch/policy"
@@ -40,11 +41,15 @@ type process struct {
 	suffixes domain.Suffixes
 	geo      *policy.Geo
 	loader   *release.Loader
+	disk     *release.Disk
 	keeper   *release.Keeper
+	node     *node
+	sink     *auditSink        // nil: none
+	sessions *fleet.SessionMap // nil: none
+	glass    *breakGlass
 	handler  *handler.Handler
 	admin    atomic.Pointer[http.Handler] // nil until the control side is up
 	store    atomic.Pointer[store.Store]  // the same
-	behindBy atomic.Uint64                // releases that are served and not in the database
 	listeners
 }
 
@@ -96,12 +101,20 @@ func (p *process) build() error {
 		Keys: p.keys, Geo: p.geo, Replica: c.replica()}); err != nil {
 		return err
 	}
-	disk, err := release.OpenDisk(filepath.Join(c.Data, "releases"))
-	if err != nil {
+	if p.disk, err = release.OpenDisk(filepath.Join(c.Data, "releases")); err != nil {
 		return err
 	}
-	if p.keeper, err = release.NewKeeper(p.loader, disk); err != nil {
+	if p.keeper, err = release.NewKeeper(p.loader, p.disk); err != nil {
 		return err
+	}
+	p.glass = newBreakGlass(p)
+	if p.node, err = newNode(p); err != nil {
+		return err
+	}
+	if c.AuditSink != "" {
+		if p.sink, err = newAuditSink(p); err != nil {
+			return err
+		}
 	}
 	return p.buildHandler()
 }
@@ -143,16 +156,24 @@ func (p *process) buildHandler() error {
 	}
 	opt := handler.Options{Releases: p.keeper, Registry: p.registry, Now: p.now, Log: p.log, Status: p.keeper.Status, Checks: p.checks(), TrustedProxies: p.cfg.proxies,
 		CORSOrigins: p.cfg.CORSOrigins, RecordKeys: func() []byte { return jwks }, Replica: p.cfg.replica(), Databases: p.geo.Digests()}
+	current := p.keys.List.Current()
+	key, err := whitelist.NewKey(current.ID(), current.Secret())
+	if err != nil {
+		return err
+	}
+	opt.HashID = key.Hash
+	if p.cfg.Fleet.SessionMap == "redis" && p.cfg.Role.serves() {
+		p.sessions, err = fleet.NewSessionMap(fleet.SessionMapOptions{URL: p.cfg.Fleet.Redis, Password: os.Getenv(redisPassword),
+			Deployment: p.cfg.Deployment, Log: p.log, Registry: p.registry})
+		if err != nil {
+			return fmt.Errorf("--session-map: %w", err)
+		}
+		opt.Sessions = p.sessions
+	}
 	if p.cfg.DecisionLog != "off" && p.cfg.Role.serves() {
 		if err := writable(p.cfg.DecisionLog); err != nil {
 			return err
 		}
-		current := p.keys.List.Current()
-		key, err := whitelist.NewKey(current.ID(), current.Secret())
-		if err != nil {
-			return err
-		}
-		opt.HashID = key.Hash
 		opt.Decisions = handler.RotatedFile(p.cfg.DecisionLog, p.cfg.DecisionLogSize.mebibytes(), decisionLogsKept)
 	}
 	if p.handler, err = handler.New(opt); err != nil {
@@ -185,7 +206,9 @@ func (p *process) checks() []handler.Check {
 			}
 			return nil
 		}},
+		p.glass.check(),
 	}
+	checks = append(checks, p.node.checks()...)
 	if p.cfg.Role.controls() {
 		checks = append(checks, handler.Check{Name: "database", Probe: p.ping})
 	}
@@ -204,15 +227,30 @@ func (p *process) run(ctx context.Context) error {
 	g.Go(func() error { return p.serve(ctx, handler.OpsServer(p.handler.Ops(), p.log), p.ops) })
 	g.Go(func() error { return p.logReleases(ctx) })
 	if p.cfg.Role.serves() {
+		g.Go(func() error { return p.serve(ctx, p.glass.server(), p.overrideL) })
+		g.Go(func() error { return p.glass.run(ctx) })
 		g.Go(func() error { return p.serve(ctx, handler.Server(p.handler.Public(), p.log), p.public) })
 	}
 	if p.cfg.Role.controls() {
 		g.Go(func() error { return p.serve(ctx, adminServer(p.adminHandler(), p.log), p.adminL) })
 		g.Go(func() error { return p.control(ctx) })
 	}
+	if p.sessions != nil {
+		g.Go(func() error { return p.sessions.Run(ctx) })
+	}
+	p.node.run(ctx, g)
 	err := g.Wait()
 	endLog()
-	return errors.Join(err, <-logged)
+	return errors.Join(err, <-logged, p.close())
+}
+
+// close lets go of connections, after everything has ended.
+func (p *process) close() error {
+	err := p.node.close()
+	if p.sessions != nil {
+		err = errors.Join(err, p.sessions.Close())
+	}
+	return err
 }
 
 // logReleases logs what is taken into use and when the process stops.

@@ -253,13 +253,17 @@ func TestALostDatabaseChangesNoAnswer(t *testing.T) {
 	if after.Domain != before.Domain || after.Release != before.Release {
 		t.Errorf("before %+v, after %+v", before, after)
 	}
-	if _, ready := r.get(r.ops + "/readyz"); !bytes.Contains(ready, []byte("[-]database: nothing can be changed, answers go on: it lacks the last 1 releases")) {
+	if _, ready := r.get(r.ops + "/readyz"); !bytes.Contains(ready, []byte("[-]database: only emergencies go on: it lacks the last 1 releases")) {
 		t.Errorf("readyz says %s", ready)
 	}
-	if !strings.Contains(r.log.String(), "A lost database") {
+	if !strings.Contains(r.log.String(), "releases/adopt") {
 		t.Errorf("the log does not say what to do:\n%s", r.log)
 	}
-	status, body := r.post("/emergency", `{"action":"swap","reason":"try","targets":[{"app":"mobile","region":"sh","expect":"sh-main","from":"sh-main","to":"sh-spare"}]}`)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, r.admin+"/api/v1/lists/staff-devices", strings.NewReader(`{"add":["d-1"],"reason":"try"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, body := r.do(req, "Authorization", "Bearer "+r.token, "Content-Type", "application/json")
 	if status != http.StatusConflict || !bytes.Contains(body, []byte("store_behind")) {
 		t.Errorf("a change on an empty database under a served release: %d %s", status, body)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"net/url"
@@ -34,6 +35,9 @@ func (c *serveCmd) Validate() error {
 		p.Addf("--demo", "runs everything in one process; leave --role out")
 	}
 	c.Fleet.validate(&p, c.Role)
+	if place := c.replica(); strings.HasPrefix(c.Fleet.Discovery, "consul:") && (place.Cluster == "" || place.Region == "" || place.Env == "" || place.Version == "") {
+		p.Addf("--discovery", "enters this replica with its coordinates: give --cluster, --region, --env and --version-label")
+	}
 	return p.Err("bad_flags", "the command line is wrong:")
 }
 
@@ -71,7 +75,7 @@ func (c *serveCmd) validateEdge(p *fault.Problems) {
 	if c.Fleet.TrustKeys == "" {
 		p.Addf("--trust-keys", "is required: the file that dispatch keys export prints on a control node")
 	}
-	if len(c.Fleet.Control) == 0 && c.Fleet.Discovery == "" && c.Fleet.Redis == "" {
+	if !c.Fleet.sources() {
 		p.Addf("--control", "an edge needs somewhere to get releases from: --control, --discovery, --redis or several of them")
 	}
 }
@@ -100,11 +104,8 @@ func (f *fleetFlags) validate(p *fault.Problems, r role) {
 		p.Addf("--fleet-listen", "%s can be reached from other machines, and plain text is for loopback only: give --fleet-tls-cert and --fleet-tls-key", f.FleetListen)
 	}
 	for _, control := range f.Control {
-		switch u, err := url.Parse(control); {
-		case err != nil || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || (u.Scheme != "http" && u.Scheme != "https"):
-			p.Addf("--control", "%q is not a URL like https://control-1:8083", control)
-		case u.Scheme == "http" && !loopback(u.Hostname()):
-			p.Addf("--control", "%s is another machine, and plain text is for loopback only: https://…", control)
+		if problem := controlProblem(control); problem != "" {
+			p.Addf("--control", "%s", problem)
 		}
 	}
 	if scheme, _, ok := strings.Cut(f.Discovery, ":"); f.Discovery != "" && (!ok || (scheme != "static" && scheme != "consul")) {
@@ -114,6 +115,18 @@ func (f *fleetFlags) validate(p *fault.Problems, r role) {
 	if f.CanaryTime < 0 {
 		p.Addf("--canary-time", "%s is less than nothing", f.CanaryTime)
 	}
+}
+
+// controlProblem says why the fleet listener at a URL must not be asked, empty if
+// it may: the question carries the token.
+func controlProblem(control string) string {
+	switch u, err := url.Parse(control); {
+	case err != nil || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || (u.Scheme != "http" && u.Scheme != "https"):
+		return fmt.Sprintf("%q is not a URL like https://control-1:8083", control)
+	case u.Scheme == "http" && !loopback(u.Hostname()):
+		return control + " is another machine, and plain text is for loopback only: https://…"
+	}
+	return ""
 }
 
 func (f *fleetFlags) validateRedis(p *fault.Problems) {

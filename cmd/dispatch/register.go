@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"net"
+	"strings"
+	"time"
+
+	"dispatch.example/dispatch/discovery"
+)
+
+// register enters this replica's listeners in the registry until ctx ends. A
+// registry that is away keeps nobody from serving: it is tried again.
+func (n *node) register(ctx context.Context) error {
+	if n.registry == nil || strings.HasPrefix(n.p.cfg.Fleet.Discovery, "static:") { // a file is written by people
+		<-ctx.Done()
+		return nil
+	}
+	for try := 1; ; try++ {
+		opt := discovery.RegisterOptions{Log: n.p.log, Force: n.localOnly(), Linger: -1}
+		r, err := discovery.Register(ctx, n.registry, opt, n.instances()...)
+		if err == nil {
+			return r.Run(ctx)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		wait := backoff(try)
+		n.p.log.WarnContext(ctx, "this replica is not registered", "err", err, "again_in", wait.String())
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		}
+	}
+}
+
+// instances are this replica's listeners, as others reach them.
+func (n *node) instances() (all []discovery.Instance) {
+	c := n.p.cfg
+	add := func(l net.Listener, service, scheme string) {
+		if l == nil {
+			return
+		}
+		tcp := l.Addr().(*net.TCPAddr) // listen opens no others
+		in := discovery.Instance{Service: service, Address: discovery.Address{Port: uint16(tcp.Port)}, ID: n.self.ID + "-" + strings.TrimPrefix(service, "dispatch."),
+			Coordinates: discovery.Coordinates{Cluster: c.Cluster, Region: c.Region, Env: c.Env, Version: c.VersionLabel},
+			Labels:      map[string]string{labelReplica: n.self.ID, labelScheme: scheme}, Started: n.started}
+		if !tcp.IP.IsUnspecified() {
+			in.Address.Host = tcp.IP.String()
+		}
+		all = append(all, in)
+	}
+	add(n.p.public, servicePublic, "http")
+	add(n.p.fleetL, serviceFleet, c.Fleet.scheme())
+	return all
+}
+
+// localOnly says whether somebody bound a listener to loopback: then only callers
+// on this machine are meant.
+func (n *node) localOnly() bool {
+	for _, l := range []net.Listener{n.p.public, n.p.fleetL} {
+		if l != nil && l.Addr().(*net.TCPAddr).IP.IsLoopback() {
+			return true
+		}
+	}
+	return false
+}
