@@ -91,6 +91,30 @@ func BenchmarkLoad5M(b *testing.B) {
 	}
 }
 
+// BenchmarkOverride5M is break glass while five million ids are loaded. A swap has
+// the budget of any swap, 10 ms; a region that is turned off asks all golden requests.
+func BenchmarkOverride5M(b *testing.B) {
+	bk, m := largeBank(b)
+	loader := bk.loader(nil)
+	cur, err := loader.Load(b.Context(), bk.sign(m), bk.blobs, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, action := range map[string]OverrideAction{"swap": swapAction(), "region_off": regionAction("sh", "off")} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			o := breakGlass(action)
+			start := cpuTime(b)
+			for b.Loop() {
+				if _, _, err := loader.lay(cur, o, true); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(cpuTime(b)-start)/float64(b.N), "cpu-ns/op")
+		})
+	}
+}
+
 // BenchmarkColdStart5M is a start from disk with five million ids, to a snapshot
 // that answers. Budget: 2 s. The write before it is reported too.
 func BenchmarkColdStart5M(b *testing.B) {

@@ -16,22 +16,29 @@ import (
 const FromDisk = "disk"
 
 // Keeper holds the snapshot in use. Current is one atomic load. Accept, Restore
-// and Override change it, one at a time, and leave it alone on every failure.
+// and Override change it and leave it alone on every failure. One release is
+// loaded at a time; an override waits for no load.
 type Keeper struct {
 	loader  *Loader
 	disk    *Disk // nil: no copy is kept
 	current atomic.Pointer[Snapshot]
 
-	turn     chan struct{} // holds one token: whoever has it may change current and what follows
-	released *Snapshot     // the last one accepted; current is it, or it under an override
-	over     *kept         // the override in force, nil if there is none
+	turn chan struct{} // holds one token: whoever has it may load a release
+	file sync.Mutex    // one writes the override's file at a time
 
-	file sync.Mutex // one writes the override's file at a time
+	mu       sync.Mutex // guards what follows and every change of current
+	released *Snapshot  // the last one accepted; current is it, or it under an override
+	over     *kept      // the override in force, nil if there is none
+	loading  *loading   // what the turn is used for, nil for nothing
+	status   Status
+	since    time.Time // of the released snapshot, on the monotonic clock
+	changed  chan struct{}
+}
 
-	mu      sync.Mutex // guards what follows
-	status  Status
-	since   time.Time // of the current snapshot, on the monotonic clock
-	changed chan struct{}
+// loading is a release that is being loaded.
+type loading struct {
+	number uint64
+	stop   context.CancelCauseFunc
 }
 
 // Status is what a Keeper says about itself. A copy is the reader's own.
@@ -108,37 +115,55 @@ func (k *Keeper) Accept(ctx context.Context, s Signed, blobs Blobs, source strin
 	return nil
 }
 
-func (k *Keeper) lock(ctx context.Context) error {
-	select {
-	case <-k.turn:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (k *Keeper) unlock() { k.turn <- struct{}{} }
-
 // swap waits for its turn and changes current. next is nil if there was nothing
 // to change; ended says that an override ended by it.
 func (k *Keeper) swap(ctx context.Context, s Signed, blobs Blobs, source string) (next *Snapshot, ended bool, err error) {
-	if err := k.lock(ctx); err != nil {
-		return nil, false, err
+	k.hurry(s)
+	select {
+	case <-k.turn:
+		defer func() { k.turn <- struct{}{} }()
+	case <-ctx.Done():
+		return nil, false, ctx.Err()
 	}
-	defer k.unlock()
-	if k.released != nil && k.released.is(s) {
+	ctx, stop := context.WithCancelCause(ctx)
+	cur := k.begin(&loading{number: s.Number, stop: stop})
+	defer k.begin(nil)
+	defer stop(nil)
+	if cur != nil && cur.is(s) {
 		return nil, false, nil
 	}
-	next, err = k.loader.Load(ctx, s, blobs, k.released)
-	if err != nil {
-		if ctx.Err() == nil { // otherwise nothing is wrong with the release
-			k.refused(s, source, err)
-		}
+	next, err = k.loader.Load(ctx, s, blobs, cur)
+	switch {
+	case ctx.Err() != nil: // nothing is wrong with the release
+		return nil, false, context.Cause(ctx)
+	case err != nil:
+		k.refused(s, source, err)
 		return nil, false, err
 	}
-	over := k.over
-	k.use(next, source)
-	return next, k.over != over, nil
+	return next, k.use(next, source), nil
+}
+
+// begin notes what is being loaded and returns what it may follow.
+func (k *Keeper) begin(l *loading) *Snapshot {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.loading = l
+	return k.released
+}
+
+// hurry stops the load of an older release: one whose lists come over a slow line
+// must not hold up the emergency behind it. Its source will find that it is stale.
+func (k *Keeper) hurry(s Signed) {
+	k.mu.Lock()
+	l := k.loading
+	k.mu.Unlock()
+	if l == nil || l.number >= s.Number {
+		return
+	}
+	if m, _, err := openManifest(s, k.loader.opt.Trust); err != nil || m.Deployment != k.loader.opt.Deployment {
+		return // numbers alone are cheap
+	}
+	l.stop(fault.New(fault.Unavailable, "superseded", "release %d made way for release %d", l.number, s.Number))
 }
 
 // is says whether s is the release that the snapshot was compiled from, with the same records.
@@ -146,18 +171,16 @@ func (s *Snapshot) is(other Signed) bool {
 	return s.Number == other.Number && s.Seq == other.Records.Seq && s.Digest == DigestOf(other.Manifest)
 }
 
-func (k *Keeper) use(next *Snapshot, source string) {
-	k.released = next
-	k.used(next, source)
-	k.show()
-}
-
-func (k *Keeper) used(next *Snapshot, source string) {
+// use takes next into use, under the override in force if it does not end that.
+func (k *Keeper) use(next *Snapshot, source string) (ended bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.released, k.since = next, time.Now()
 	k.status.Number, k.status.Seq, k.status.Digest, k.status.Created = next.Number, next.Seq, next.Digest, next.Created
 	k.status.Expires, k.status.Source, k.status.Refusal = next.Expires(), source, nil
-	k.since = time.Now()
+	over := k.over
+	k.show()
+	return k.over != over
 }
 
 func (k *Keeper) refused(s Signed, source string, err error) {

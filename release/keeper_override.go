@@ -10,8 +10,8 @@ import (
 // Overriding is an override in force and what became of it here.
 type Overriding struct {
 	Override
-	Over  uint64   `json:"over"`            // the release that it was first laid over
-	Unfit []string `json:"unfit,omitempty"` // what does not fit the release in use and has no effect
+	Over  uint64         `json:"over"`            // the release that it was first laid over
+	Unfit fault.Problems `json:"unfit,omitempty"` // what does not fit the release in use and has no effect
 }
 
 // Override lays o over what is served, now and after every later release, until
@@ -23,18 +23,19 @@ type Overriding struct {
 // It is in effect when Override returns, and kept on the disk if that can be
 // written; if not, Status says so, because a full disk must not stop break glass.
 func (k *Keeper) Override(ctx context.Context, o *Override) error {
-	if err := k.override(ctx, o); err != nil {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := k.override(o); err != nil {
 		return err
 	}
 	k.keepOverride()
 	return nil
 }
 
-func (k *Keeper) override(ctx context.Context, o *Override) error {
-	if err := k.lock(ctx); err != nil {
-		return err
-	}
-	defer k.unlock()
+func (k *Keeper) override(o *Override) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	if o == nil {
 		if k.over != nil {
 			k.over = nil
@@ -55,18 +56,20 @@ func (k *Keeper) override(ctx context.Context, o *Override) error {
 		return fault.New(fault.Unavailable, "no_release", "there is no release to lay an override over").
 			WithHint("an override chooses among the domains of a release: bring one first")
 	}
-	ops, unfit := o.on(k.released.Manifest, true)
-	if err := unfit.Err("override_unfit", "the override does not fit the release in use"); err != nil {
-		return err
+	over := newKept(o, k.released.Number)
+	laid, unfit, err := k.loader.lay(k.released, &over.Override, true)
+	if err == nil {
+		err = unfit.Err("override_unfit", "the override does not fit the release in use")
 	}
-	laid, err := k.loader.lay(k.released, o, ops)
 	if err != nil {
 		return err
 	}
-	k.over = newKept(o, k.released.Number)
+	k.over = over
 	k.take(laid, nil)
 	return nil
 }
+
+// The callers of show and take hold k.mu.
 
 // show serves the released snapshot with the override in force laid over it. One
 // that is over is gone; one that cannot be laid has no effect.
@@ -81,26 +84,18 @@ func (k *Keeper) show() {
 		k.take(k.released, nil)
 		return
 	}
-	o := &k.over.Override
-	ops, problems := o.on(k.released.Manifest, false)
-	var unfit []string
-	for _, p := range problems {
-		unfit = append(unfit, p.String())
-	}
-	laid, err := k.loader.lay(k.released, o, ops)
+	laid, unfit, err := k.loader.lay(k.released, &k.over.Override, false)
 	if err != nil {
 		bare := *k.released
-		bare.Override, bare.under = o, k.released
-		laid, unfit = &bare, append(unfit, err.Error())
+		bare.Override, bare.under = &k.over.Override, k.released
+		laid, unfit = &bare, fault.Problems{{Path: "actions", Detail: err.Error()}}
 	}
 	k.take(laid, unfit)
 }
 
 // take puts a snapshot into use and wakes whoever waits for that.
-func (k *Keeper) take(s *Snapshot, unfit []string) {
+func (k *Keeper) take(s *Snapshot, unfit fault.Problems) {
 	k.current.Store(s)
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	k.status.Override = nil
 	if k.over != nil {
 		k.status.Override = &Overriding{Override: k.over.Override, Over: k.over.Over, Unfit: unfit}
@@ -112,37 +107,39 @@ func (k *Keeper) take(s *Snapshot, unfit []string) {
 // Expire takes an override away whose time is over. It returns when to call it
 // again, the zero time while none is in force. Whoever owns the Keeper calls it
 // at that time and when Changed is closed; a release that comes looks too.
-func (k *Keeper) Expire(ctx context.Context) (time.Time, error) {
-	if err := k.lock(ctx); err != nil {
-		return time.Time{}, err
-	}
-	was := k.over
-	if was != nil && k.released != nil && was.endedBy(k.released.Manifest) {
-		k.show()
-	}
-	now := k.over
-	k.unlock()
-	if now != was {
+func (k *Keeper) Expire() time.Time {
+	ends, ended := k.expire()
+	if ended {
 		k.keepOverride()
 	}
-	if now == nil {
-		return time.Time{}, nil
-	}
-	return now.ends, nil
+	return ends
 }
 
-// keepOverride makes the file say what is in force. It runs outside the turn,
-// like every write, and takes what is in force when its own turn comes, so the
-// last one to run is right.
+func (k *Keeper) expire() (ends time.Time, ended bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.over == nil:
+		return time.Time{}, false
+	case time.Until(k.over.ends) > 0:
+		return k.over.ends, false
+	}
+	k.over = nil
+	k.show()
+	return time.Time{}, true
+}
+
+// keepOverride makes the file say what is in force. Only its caller waits for the
+// disk. It writes what is in force when its turn comes, so the last one is right.
 func (k *Keeper) keepOverride() {
 	if k.disk == nil {
 		return
 	}
 	k.file.Lock()
 	defer k.file.Unlock()
-	<-k.turn
+	k.mu.Lock()
 	over := k.over
-	k.unlock()
+	k.mu.Unlock()
 	err := k.disk.keepOverride(over)
 	k.mu.Lock()
 	defer k.mu.Unlock()

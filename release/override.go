@@ -178,38 +178,38 @@ func OpenOverride(data []byte, trust *signed.Trust) (*Override, error) {
 	if o.By = kid; o.Deployment == "" {
 		return nil, fault.New(fault.Invalid, "bad_override", "the override names no deployment")
 	}
-	return &o, o.check()
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	return &o, nil
 }
 
-// lay is base under an override. Only apps whose state it changes are compiled
-// anew, from the tables, lists and keys of base. All answers are those of base:
-// their records are signed, and nothing here could sign others.
-func (l *Loader) lay(base *Snapshot, o *Override, ops Operational) (s *Snapshot, err error) {
+// lay is base under an override, and what of that does not fit base. Only apps
+// whose state changes are compiled anew, from the tables, lists and keys of base.
+// All answers are those of base: their records are signed, and nothing here could
+// sign others. first is for an override that is just being made.
+func (l *Loader) lay(base *Snapshot, o *Override, first bool) (s *Snapshot, unfit fault.Problems, err error) {
 	defer recoverLoad(base.Number, &s, &err)
-	m := *base.Manifest
-	m.Operational = ops
-	laid := *base
+	m, laid := *base.Manifest, *base
+	m.Operational, unfit = o.on(base.Manifest, first)
 	laid.Manifest, laid.Override, laid.under = &m, o, base
 	c := compilation{loader: l, next: &laid, cur: base, sameEnv: true}
 	apps, err := c.apps()
 	if err != nil {
-		return nil, err
+		return nil, unfit, err
 	}
 	for i := range apps {
 		app := &apps[i]
 		if err := guardServed(app.App); err != nil {
-			return nil, err
+			return nil, unfit, err
 		}
 		before := base.Apps[app.App.Key]
 		app.Answer, app.Fallback = before.Answer, before.Fallback
-		if app.source == before.source {
-			app.App = before.App
-		}
 	}
 	laid.find(apps)
 	if err := (walker{l.golden, l.opt.Suffixes.Allows}).walk(&laid, base); err != nil {
-		return nil, err
+		return nil, unfit, err
 	}
 	laid.Manifest = base.Manifest
-	return &laid, nil
+	return &laid, unfit, nil
 }

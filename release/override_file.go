@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -32,7 +33,9 @@ type kept struct {
 // newKept starts an override's time.
 func newKept(o *Override, over uint64) *kept {
 	now := time.Now()
-	return &kept{Override: *o, Over: over, ends: now.Add(o.left(now))}
+	k := &kept{Override: *o, Over: over, ends: now.Add(o.left(now))}
+	k.Actions = slices.Clone(o.Actions)
+	return k
 }
 
 // endedBy says whether the override is over, in time or by what m says.
