@@ -24,9 +24,13 @@ func dropGuards(t *testing.T, s *Store) {
 	}
 }
 
-// SEC19: verify names the first bad row.
-func TestVerifyNamesTheFirstBadRow(t *testing.T) {
+// SEC19: whatever the owner of the database did, verify names the first bad row.
+// A cut whose head was moved back as well is seen only against a head that was
+// kept outside.
+func TestSEC19VerifyNamesTheFirstBadRow(t *testing.T) {
 	swap := []string{"UPDATE audit SET seq = 99 WHERE seq = 3", "UPDATE audit SET seq = 3 WHERE seq = 4", "UPDATE audit SET seq = 4 WHERE seq = 99"}
+	cut := []string{"DELETE FROM audit WHERE seq > 10",
+		"UPDATE audit_head SET seq = 10, hash = (SELECT hash FROM audit WHERE seq = 10)"}
 	tests := []struct {
 		name   string
 		damage []string
@@ -38,22 +42,23 @@ func TestVerifyNamesTheFirstBadRow(t *testing.T) {
 		{"nothing, with a head kept outside", nil, true, 0, ""},
 		{"actor edited", []string{"UPDATE audit SET actor = 'eve' WHERE seq = 3"}, false, 3, "edited"},
 		{"time edited", []string{"UPDATE audit SET at = at + 1 WHERE seq = 1"}, false, 1, "edited"},
-		{"details edited", []string{"UPDATE audit SET details = '{}' WHERE seq = 10"}, false, 10, "edited"},
+		{"details edited", []string{"UPDATE audit SET details = '{}' WHERE seq = 20"}, false, 20, "edited"},
 		{"release removed", []string{"UPDATE audit SET number = NULL WHERE seq = 5"}, false, 5, "edited"},
 		{"hash edited", []string{"UPDATE audit SET hash = prev WHERE seq = 5"}, false, 5, "edited"},
 		{"first deleted", []string{"DELETE FROM audit WHERE seq = 1"}, false, 1, "missing"},
 		{"middle deleted", []string{"DELETE FROM audit WHERE seq = 4"}, false, 4, "missing"},
 		{"two exchanged", swap, false, 3, "edited or moved"},
-		{"tail cut", []string{"DELETE FROM audit WHERE seq > 7"}, false, 8, "cut"},
+		{"all reversed", []string{"UPDATE audit SET seq = -seq", "UPDATE audit SET seq = seq + 21"}, false, 1, "edited or moved"},
+		{"last ten deleted", []string{"DELETE FROM audit WHERE seq > 10"}, false, 11, "cut"},
 		{"all deleted", []string{"DELETE FROM audit"}, false, 1, "cut"},
-		{"tail cut and head moved back", []string{"DELETE FROM audit WHERE seq > 7",
-			"UPDATE audit_head SET seq = 7, hash = (SELECT hash FROM audit WHERE seq = 7)"}, true, 8, "cut"},
-		{"head moved alone", []string{"UPDATE audit_head SET hash = (SELECT hash FROM audit WHERE seq = 2)"}, false, 10, "audit_head"},
+		{"last ten deleted and head moved back", cut, true, 11, "cut"},
+		{"the same without a head kept outside", cut, false, 0, ""},
+		{"head moved alone", []string{"UPDATE audit_head SET hash = (SELECT hash FROM audit WHERE seq = 2)"}, false, 20, "audit_head"},
 	}
 	for _, kind := range []string{"sqlite", "mysql"} {
 		t.Run(kind, func(t *testing.T) {
 			s := openTest(t, newDSN(t, kind), testOptions())
-			for n := range uint64(10) {
+			for n := range uint64(20) {
 				must(t, s.Append(t.Context(), next(n, n+1)))
 			}
 			kept, err := s.AuditHead(t.Context())
@@ -88,8 +93,9 @@ func TestVerifyNamesTheFirstBadRow(t *testing.T) {
 }
 
 // SEC19: whoever owns the database can rewrite the chain so that it fits
-// together. Only a head that was kept outside shows it.
-func TestRewriteOfEverythingIsShownByAHeadKeptOutside(t *testing.T) {
+// together. Only a head that was kept outside shows it: the first kept one at or
+// after the rewrite.
+func TestSEC19RewriteIsShownByAHeadKeptOutside(t *testing.T) {
 	each(t, func(t *testing.T, s *Store) {
 		var kept []ledger.AuditHead
 		for n := range uint64(6) {
@@ -99,14 +105,21 @@ func TestRewriteOfEverythingIsShownByAHeadKeptOutside(t *testing.T) {
 			kept = append(kept, head)
 		}
 		dropGuards(t, s)
-		rewrite(t, s, 4)
-		if check := verify(t, s); check.Head.Seq != 6 {
-			t.Errorf("the rewritten chain does not fit together: %+v", check)
-		}
-		check, err := s.VerifyAudit(t.Context(), kept...)
-		must(t, err)
-		if check.Bad != 4 {
-			t.Errorf("check = %+v, want row 4", check)
+		for _, from := range []int64{4, 1} { // a part, then everything
+			rewrite(t, s, from)
+			if check := verify(t, s); check.Head.Seq != 6 {
+				t.Errorf("the chain rewritten from %d does not fit together: %+v", from, check)
+			}
+			check, err := s.VerifyAudit(t.Context(), kept...)
+			must(t, err)
+			if check.Bad != uint64(from) {
+				t.Errorf("check = %+v, want row %d", check, from)
+			}
+			check, err = s.VerifyAudit(t.Context(), kept[5])
+			must(t, err)
+			if check.Bad != 6 {
+				t.Errorf("check against the last head = %+v, want row 6", check)
+			}
 		}
 	})
 }

@@ -20,27 +20,49 @@ import (
 // publisherEnv makes the test binary a publisher on the database that it names.
 const publisherEnv = "DISPATCH_TEST_PUBLISHER"
 
-// publishUntilKilled appends release after release and never returns.
+// publishUntilKilled makes change after change, tells each, and never returns.
 func publishUntilKilled(dsn string) {
-	ctx := context.Background()
-	s, err := Open(ctx, dsn, testOptions())
-	for n := uint64(0); err == nil; n++ {
-		if n == 0 {
-			if n, err = s.Head(ctx, release.StreamEdge); err != nil {
-				break
-			}
-		}
-		if err = s.Append(ctx, crashRelease(n)); err == nil {
-			fmt.Println(n + 1)
-		}
-	}
+	err := publish(context.Background(), dsn, func(what string, n uint64) { fmt.Println(what, n) })
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(1)
+}
+
+// publish appends releases, every second one as a canary. Every second canary is
+// promoted, the next release supersedes the others. It also proposes hosts.
+func publish(ctx context.Context, dsn string, tell func(what string, n uint64)) error {
+	s, err := Open(ctx, dsn, testOptions())
+	if err != nil {
+		return err
+	}
+	n, err := s.Head(ctx, release.StreamEdge)
+	for ; err == nil; n++ {
+		if err = s.Append(ctx, crashRelease(n)); err != nil {
+			break
+		}
+		tell("append", n+1)
+		if n%4 == 1 {
+			if err = s.Promote(ctx, release.StreamEdge, n+1, by("dispatch")); err != nil {
+				break
+			}
+			tell("promote", n+1)
+		}
+		if n%5 == 0 { // a random name: the change before a kill may have come through
+			host := fmt.Sprintf("h%d.example", rand.Uint64())
+			if err = s.ProposeHost(ctx, host, by("ada")); err != nil {
+				break
+			}
+			tell("propose", 1)
+		}
+	}
+	return err
 }
 
 // crashRelease follows n. Its sizes vary, so that a kill finds it anywhere.
 func crashRelease(n uint64) ledger.Write {
 	w := next(n, n+1, "a.example")
+	if n%2 == 1 {
+		w.Canary = "r1"
+	}
 	pad := strings.Repeat("x", int(n%7)*10_000)
 	w.Signed.Manifest = fmt.Appendf(nil, `{"stream":"edge","number":%d,"pad":"%s"}`, n+1, pad)
 	w.Signed.Signature = digest(string(w.Signed.Manifest)).String()
@@ -55,30 +77,41 @@ func crashChunk(n uint64) string {
 	return strings.Repeat(fmt.Sprint("chunk of ", n, " "), int(n%7)*1000+1)
 }
 
-// P5, P24: kill -9 at any moment of a publish leaves the old or the new release
-// whole, with exactly one audit row each.
+// told is what a publisher was told is there.
+type told struct {
+	head, promoted, promotions, proposals uint64
+
+	seen uint64 // releases that were found whole before
+}
+
+// P5, P24: kill -9 at any moment of a change leaves it whole or absent, with
+// exactly one audit row: releases, rollouts, hosts.
 func TestP05P24KillLeavesWholeReleases(t *testing.T) {
-	const kills = 10 // on each database; the full figure is 1,000
+	kills := figure(25, 500) // on each database
 	for _, kind := range []string{"sqlite", "mysql"} {
 		t.Run(kind, func(t *testing.T) {
 			dsn := newDSN(t, kind)
 			s := openTest(t, dsn, testOptions())
 			approve(t, s, "a.example")
-			var acknowledged uint64
+			acknowledged := told{proposals: 1}
 			for range kills {
-				acknowledged = max(acknowledged, killPublisher(t, dsn))
+				killPublisher(t, dsn, &acknowledged)
 				for _, problem := range torn(t, s, acknowledged) {
 					t.Error(problem)
 				}
+				acknowledged.seen = acknowledged.head
 			}
-			t.Logf("%d kills, %d releases", kills, acknowledged)
+			t.Logf("%d kills, %+v", kills, acknowledged)
+			if acknowledged.promotions == 0 || acknowledged.proposals < 2 {
+				t.Errorf("acknowledged = %+v: not every kind of change was made", acknowledged)
+			}
 		})
 	}
 }
 
 // killPublisher starts a publisher, kills it some milliseconds after its first
-// release, and returns the last number that it was told is there.
-func killPublisher(t *testing.T, dsn string) (last uint64) {
+// change, and adds what it was told.
+func killPublisher(t *testing.T, dsn string, sum *told) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), publisherEnv+"="+dsn)
@@ -89,33 +122,42 @@ func killPublisher(t *testing.T, dsn string) (last uint64) {
 	lines := bufio.NewScanner(out)
 	var kill *time.Timer
 	for lines.Scan() {
-		_, err := fmt.Sscan(lines.Text(), &last)
+		var what string
+		var n uint64
+		_, err := fmt.Sscan(lines.Text(), &what, &n)
 		must(t, err)
+		switch what {
+		case "append":
+			sum.head = n
+		case "promote":
+			sum.promoted, sum.promotions = n, sum.promotions+1
+		case "propose":
+			sum.proposals++
+		}
 		if kill == nil {
-			kill = time.AfterFunc(rand.N(40*time.Millisecond), func() { _ = cmd.Process.Kill() })
+			kill = time.AfterFunc(rand.N(60*time.Millisecond), func() { _ = cmd.Process.Kill() })
 		}
 	}
 	if err := cmd.Wait(); err == nil || kill == nil {
 		t.Fatalf("the publisher ended by itself: %v", err)
 	}
-	return last
 }
 
 // torn lists what is not whole or not there once.
-func torn(t *testing.T, s *Store, acknowledged uint64) (problems []string) {
+func torn(t *testing.T, s *Store, acknowledged told) (problems []string) {
 	t.Helper()
 	say := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	head, err := s.Head(t.Context(), release.StreamEdge)
 	must(t, err)
-	if head < acknowledged || head > acknowledged+1 {
-		say("head = %d, last acknowledged %d", head, acknowledged)
+	if head < acknowledged.head || head > acknowledged.head+1 {
+		say("head = %d, last acknowledged %d", head, acknowledged.head)
 	}
 	check, err := s.VerifyAudit(t.Context())
 	must(t, err)
 	if check.Bad != 0 {
 		say("audit chain: %s", check.Problem)
 	}
-	for n := uint64(1); n <= head; n++ {
+	for n := acknowledged.seen + 1; n <= head; n++ {
 		got, err := s.Release(t.Context(), release.StreamEdge, n)
 		must(t, err)
 		if got.Signature != digest(string(got.Manifest)).String() || got.Records.Signature != digest(string(got.Records.Bytes)).String() ||
@@ -127,18 +169,39 @@ func torn(t *testing.T, s *Store, acknowledged uint64) (problems []string) {
 			say("blob of release %d: %v", n, err)
 		}
 	}
+	count := func(query string) (n uint64) {
+		must(t, s.reader.Raw("SELECT COUNT(*) FROM "+query).Scan(&n).Error)
+		return n
+	}
 	for name, query := range map[string]string{
-		"audit rows":       "SELECT COUNT(*) FROM audit WHERE action = 'publish'",
-		"audited releases": "SELECT COUNT(DISTINCT number) FROM audit WHERE action = 'publish'",
-		"release hosts":    "SELECT COUNT(*) FROM release_hosts WHERE host = 'a.example'",
-		"record sets":      "SELECT COUNT(*) FROM record_sets WHERE stream = 'edge' AND seq = 1",
-		"releases":         "SELECT COUNT(*) FROM releases WHERE stream = 'edge' AND number = parent + 1",
+		"audit rows":       "audit WHERE action = 'publish'",
+		"audited releases": "(SELECT DISTINCT number FROM audit WHERE action = 'publish') a",
+		"release hosts":    "release_hosts WHERE host = 'a.example'",
+		"record sets":      "record_sets WHERE stream = 'edge' AND seq = 1",
+		"releases":         "releases WHERE stream = 'edge' AND number = parent + 1",
+		"rollouts":         "rollouts WHERE stream = 'edge'",
 	} {
-		var n uint64
-		must(t, s.reader.Raw(query).Scan(&n).Error)
-		if n != head {
+		if n := count(query); n != head {
 			say("%d %s, want %d", n, name, head)
 		}
+	}
+	promoted := count("rollouts WHERE state = 'everywhere' AND canary <> ''")
+	audited := count("rollouts r JOIN audit a ON a.stream = r.stream AND a.number = r.number AND a.action = 'promote' AND r.state = 'everywhere'")
+	if rows := count("audit WHERE action = 'promote'"); promoted != audited || promoted != rows {
+		say("%d promoted canaries, %d with an audit row, %d such rows", promoted, audited, rows)
+	}
+	// A kill may hide that the last change of a publisher came through.
+	if promoted < acknowledged.promotions {
+		say("%d promoted canaries, %d acknowledged", promoted, acknowledged.promotions)
+	}
+	if p := acknowledged.promoted; p > 0 && count(fmt.Sprintf("rollouts WHERE number = %d AND state = 'everywhere'", p)) != 1 {
+		say("the acknowledged promotion of %d is lost", p)
+	}
+	if n := count(fmt.Sprintf("rollouts WHERE state = 'canary' AND number <> %d", head)); n > 0 {
+		say("%d canaries run under a newer release", n)
+	}
+	if hosts, rows := count("hosts"), count("audit WHERE action = 'host_propose'"); hosts != rows || hosts < acknowledged.proposals {
+		say("%d hosts, %d audit rows of proposals, %d acknowledged", hosts, rows, acknowledged.proposals)
 	}
 	return problems
 }
@@ -146,22 +209,37 @@ func torn(t *testing.T, s *Store, acknowledged uint64) (problems []string) {
 // What the kill test looks for must not pass unseen: each half of a publish,
 // written without the other.
 func TestTornSeesHalfAPublish(t *testing.T) {
+	audit := func(s *Store, tx *gormDB, action string) error {
+		head, err := lockAuditHead(tx)
+		if err != nil {
+			return err
+		}
+		c := ledger.Change{By: "ada", Action: action, Details: []byte("{}")}
+		return appendAudit(tx, head, &entry{Change: c, stream: "edge", number: 2}, s.now())
+	}
 	halves := map[string]func(s *Store, tx *gormDB) error{
-		"release without audit": func(s *Store, tx *gormDB) error { return s.insert(tx, crashRelease(0)) },
-		"audit without release": func(s *Store, tx *gormDB) error {
-			head, err := lockAuditHead(tx)
-			if err != nil {
-				return err
-			}
-			return appendAudit(tx, head, &entry{Change: ledger.Change{By: "ada", Action: "publish", Details: []byte("{}")}, stream: "edge", number: 1}, s.now())
+		"release without audit":   func(s *Store, tx *gormDB) error { return s.insert(tx, crashRelease(2)) },
+		"audit without release":   func(s *Store, tx *gormDB) error { return audit(s, tx, "publish") },
+		"audit without promotion": func(s *Store, tx *gormDB) error { return audit(s, tx, "promote") },
+		"promotion without audit": func(_ *Store, tx *gormDB) error {
+			return tx.Exec("UPDATE rollouts SET state = 'everywhere', ended = 1 WHERE number = 2").Error
+		},
+		"proposal without audit": func(_ *Store, tx *gormDB) error {
+			return tx.Create(&hostRow{Host: "b.example", Proposer: "ada"}).Error
 		},
 	}
 	for name, half := range halves {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, s *Store) {
 				approve(t, s, "a.example")
+				must(t, s.Append(t.Context(), crashRelease(0)))
+				must(t, s.Append(t.Context(), crashRelease(1)))
+				whole := told{head: 2, proposals: 1}
+				if problems := torn(t, s, whole); len(problems) > 0 {
+					t.Fatalf("before: %v", problems)
+				}
 				must(t, s.write(t.Context(), func(tx *gormDB) error { return half(s, tx) }))
-				if problems := torn(t, s, 0); len(problems) == 0 {
+				if problems := torn(t, s, whole); len(problems) == 0 {
 					t.Error("nothing was seen")
 				}
 			})

@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"dispatch.example/dispatch/internal/fault"
@@ -100,6 +101,9 @@ func TestTheDatabaseAloneRefuses(t *testing.T) {
 		{"another proposer first", "UPDATE hosts SET proposer = 'zoe' WHERE host = 'proposed.example'", "host_approval", "hosts_update", ""},
 		{"a host approved from the start", "INSERT INTO hosts (host, proposer, proposed, reason, approver, approved) VALUES ('evil.example', 'a', 1, '', 'b', 1)", "host_approval", "hosts_insert", ""},
 		{"one approver over another", "UPDATE hosts SET approver = 'eve' WHERE host = 'good.example'", "host_approval", "hosts_update", ""},
+		{"adopted with a release that is not here", "INSERT INTO hosts (host, proposer, proposed, reason, adopted_stream, adopted_number) VALUES ('evil.example', 'a', 1, '', 'edge', 77)", "host_adoption", "hosts_insert", ""},
+		{"half an adoption", "INSERT INTO hosts (host, proposer, proposed, reason, adopted_number) VALUES ('evil.example', 'a', 1, '', 1)", "host_adoption", "hosts_insert", ""},
+		{"adopted afterwards", "UPDATE hosts SET adopted_stream = 'edge', adopted_number = 1 WHERE host = 'proposed.example'", "host_approval", "hosts_update", ""},
 		{"four eyes off on MySQL", "UPDATE hosts SET approver = 'ada', approved = 1, four_eyes_off = 1 WHERE host = 'proposed.example'", "self_approval", "", migrations.MySQL},
 		{"a manifest edited", "UPDATE releases SET manifest = x'7b7d' WHERE number = 1", "append_only", "releases_update", ""},
 		{"a release deleted", "DELETE FROM releases WHERE number = 2", "append_only", "", ""}, // its foreign keys hold it too
@@ -137,25 +141,81 @@ func TestTheDatabaseAloneRefuses(t *testing.T) {
 		if after := verify(t, s).Head; after != before {
 			t.Errorf("the audit chain moved from %d to %d", before.Seq, after.Seq)
 		}
-		passesWithoutGuard := func(name, query, guard string) {
-			must(t, rawSQL(s, "DROP TRIGGER IF EXISTS "+guard))
-			db, err := s.writer.DB()
-			must(t, err)
-			tx, err := db.Begin()
-			must(t, err)
-			defer func() { must(t, tx.Rollback()) }()
-			if _, err := tx.Exec(query); err != nil {
-				t.Errorf("%s: refused without %s too: %v", name, guard, err)
-			}
-		}
 		for _, test := range tests {
 			if test.guard != "" {
-				passesWithoutGuard(test.name, test.query, test.guard)
+				passesWithout(t, s, test.guard, test.query)
 			}
 		}
 		must(t, rawSQL(s, "UPDATE releases SET manifest = x'7b7d' WHERE number = 1"))
 		if _, err := s.Release(t.Context(), "edge", 1); err == nil {
 			t.Error("an edited manifest is read as if it were whole")
+		}
+	})
+}
+
+// passesWithout drops a guard and shows that nothing else refuses the statement.
+func passesWithout(t *testing.T, s *Store, guard, query string) {
+	t.Helper()
+	must(t, rawSQL(s, "DROP TRIGGER IF EXISTS "+guard))
+	db, err := s.writer.DB()
+	must(t, err)
+	tx, err := db.Begin()
+	must(t, err)
+	defer func() { must(t, tx.Rollback()) }()
+	if _, err := tx.Exec(query); err != nil {
+		t.Errorf("%s: refused without %s too: %v", query, guard, err)
+	}
+}
+
+// SEC01, the part of the database: a host of a thief gets into no release as an
+// administrator, as one approver, or by SQL on what two people approved.
+func TestSEC01TheDatabaseRefusesAForeignHost(t *testing.T) {
+	const evil = "bank.example.evil.com"
+	each(t, func(t *testing.T, s *Store) {
+		approve(t, s, "bank.example")
+		must(t, s.Append(t.Context(), next(0, 1, "bank.example")))
+		stays := func(who string) {
+			t.Helper()
+			if head, err := s.Head(t.Context(), "edge"); err != nil || head != 1 {
+				t.Errorf("%s: head = %d, %v, want 1", who, head, err)
+			}
+			if approved, err := s.ApprovedHosts(t.Context()); err != nil || approved[evil] {
+				t.Errorf("%s: approved = %v, %v", who, approved, err)
+			}
+		}
+		want(t, s.Append(t.Context(), next(1, 2, "bank.example", evil)), fault.Denied, "unapproved_host")
+		stays("administrator")
+
+		must(t, s.ProposeHost(t.Context(), evil, by("eve")))
+		for _, self := range []string{"eve", "EVE"} {
+			want(t, s.ApproveHost(t.Context(), evil, by(self)), fault.Denied, "self_approval")
+		}
+		want(t, s.Append(t.Context(), next(1, 2, evil)), fault.Denied, "unapproved_host")
+		stays("one approver")
+
+		set, bytes := "host = '"+evil+"'", fmt.Sprintf("x'%x'", `{"domain":"`+evil+`"}`)
+		for query, code := range map[string]string{
+			"UPDATE hosts SET " + set + " WHERE host = 'bank.example'":                  "host_approval",
+			"UPDATE hosts SET approver = 'eve', approved = 1 WHERE " + set:              "self_approval",
+			"UPDATE hosts SET proposer = 'bob' WHERE " + set:                            "host_approval",
+			"UPDATE hosts SET adopted_stream = 'edge', adopted_number = 1 WHERE " + set: "host_approval",
+			"UPDATE release_hosts SET " + set:                                           "append_only",
+			"INSERT INTO release_hosts VALUES ('edge', 1, '" + evil + "')":              "unapproved_host",
+			"UPDATE releases SET manifest = " + bytes:                                   "append_only",
+			"UPDATE record_sets SET bytes = " + bytes:                                   "append_only",
+		} {
+			want(t, rawSQL(s, query), fault.Denied, code)
+			stays(query)
+		}
+
+		// Two invented people are names like others to the database. What follows is
+		// the part of the edge: nobody here can sign this release, and its host is
+		// outside the suffixes that the edge was started with.
+		must(t, rawSQL(s, "UPDATE hosts SET approver = 'mallory', approved = 1 WHERE "+set))
+		must(t, s.Append(t.Context(), next(1, 2, evil)))
+		got, err := s.Latest(t.Context(), "edge")
+		if err != nil || got.Signature != "sig-2" {
+			t.Errorf("latest = %+v, %v", got, err)
 		}
 	})
 }

@@ -266,12 +266,12 @@ func TestConcurrentStagingOfTheSameBlobs(t *testing.T) {
 // P17: exactly one of the concurrent publishes on one base wins, whichever
 // control node they come from; the others are told the head.
 func TestP17ConcurrentPublishesHaveOneWinner(t *testing.T) {
-	const rounds = 5
+	rounds := figure(10, 1000)
 	for _, kind := range []string{"sqlite", "mysql"} {
 		t.Run(kind, func(t *testing.T) {
 			dsn := newDSN(t, kind)
 			nodes := []*Store{openTest(t, dsn, testOptions()), openTest(t, dsn, testOptions())}
-			for round := range uint64(rounds) {
+			for round := range rounds {
 				winners, losers := race(func(i int) error {
 					return nodes[i%2].Append(t.Context(), next(round, round+1))
 				})
@@ -306,10 +306,10 @@ func TestP17ConcurrentPublishesHaveOneWinner(t *testing.T) {
 	}
 }
 
-// race runs 20 writers at once.
+// race runs 50 writers at once.
 func race(write func(i int) error) (winners int, losers []error) {
 	var group sync.WaitGroup
-	results := make([]error, 20)
+	results := make([]error, 50)
 	for i := range results {
 		group.Go(func() { results[i] = write(i) })
 	}

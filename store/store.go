@@ -102,6 +102,8 @@ func (s *Store) Pending(ctx context.Context) ([]string, error) {
 
 // Ping says whether the database answers.
 func (s *Store) Ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
 	db, err := s.reader.DB()
 	if err != nil {
 		return err

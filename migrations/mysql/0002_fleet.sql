@@ -64,7 +64,7 @@ CREATE TABLE IF NOT EXISTS replicas (
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- The release that a host was adopted with: its signature says that two people approved the host when it was made.
--- Prepared, because MySQL has no ADD COLUMN IF NOT EXISTS.
+-- Prepared, because MySQL cannot pass over a column that is there already.
 SET @dispatch_step = IF(
     EXISTS (SELECT 1 FROM information_schema.columns
             WHERE table_schema = DATABASE() AND table_name = 'hosts' AND column_name = 'adopted_stream'),
