@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
 	"dispatch.example/dispatch/domain"
@@ -266,3 +267,17 @@ func waits(ctx context.Context) (*release.Signed, error) {
 }
 
 var _ http.Handler = (*Server)(nil)
+
+// metric is the value of a gauge or counter, of the series whose only label has this value.
+func metric(tb testing.TB, registry *prometheus.Registry, name, label string) float64 {
+	tb.Helper()
+	for _, family := range must(registry.Gather()) {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == name && (label == "" || len(m.GetLabel()) == 1 && m.GetLabel()[0].GetValue() == label) {
+				return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	tb.Errorf("there is no metric %s of %q", name, label)
+	return -1
+}
