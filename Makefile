@@ -16,7 +16,7 @@ TEST_TIMEOUT := 12m
 FUZZTIME ?= 30s
 PACKAGES ?= ./...
 
-.PHONY: help run install test check format vet lint modules house bench fuzz
+.PHONY: help run install test check format vet lint modules house bench fuzz fleet switches chaos soak
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,10 +24,13 @@ help: ## Show this list
 run: ## Serve examples/mobile-bank.yaml; no other program is needed
 	go run ./cmd/dispatch serve --demo
 
+fleet: install ## The topology of docker-compose.yml without containers: real servers, edges in two cities; Ctrl-C ends it
+	go run ./e2e/fleet
+
 test: install ## All tests with the race detector; finds or installs the servers they need
 	go test -race -timeout $(TEST_TIMEOUT) $(PACKAGES)
 
-check: format vet lint modules house test ## Everything CI runs: the above, format, vet, lint, modules, house rules, docs
+check: format vet lint modules house test switches ## Everything CI runs: the above, format, vet, lint, modules, house rules, docs
 
 format: ## Name the files that gofmt would change
 	@changed=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go' | while read -r f; do if [ -f "$$f" ]; then echo "$$f"; fi; done)); \
@@ -46,8 +49,24 @@ modules: ## go.mod and go.sum are tidy, and the modules are the ones they name
 house: ## The house rules and the links of the documentation (seconds; also part of test)
 	go test ./internal/house
 
+# Each commit has its turn with others; make chaos runs all.
+SWITCHES ?= -sample 6
+
+switches: install ## Break what tests of promises guard, and want them red
+	go run ./e2e/switches $(SWITCHES)
+
 install: ## Find what the tests start, or install it (Debian, root); elsewhere say what to install
 	@go run ./internal/testenv/install
+
+# One package at a time: each has the machine's processors to itself.
+chaos: install ## The promises with their full figures, one line each, and every switch (about an hour)
+	go test -count=1 -p 1 -v -timeout 90m ./e2e -args -full | grep --line-buffered -E '^(P[0-9]|E1[0-9]|ok|FAIL|panic|---)|_test.go:'
+	go run ./e2e/switches
+
+SOAK ?= 24h
+
+soak: install ## DB, Redis and Consul down under load for SOAK (24h), beside a fleet that has them
+	go test -count=1 -v -timeout 0 -run TestSoak ./e2e -args -soak $(SOAK)
 
 bench: ## All benchmarks and the comparison with nginx and HAProxy; writes bench/RESULTS.md
 	@go run ./internal/testenv/install bench

@@ -55,7 +55,7 @@ func (n *Node) closeLinks() error {
 // planNodes gives every node its addresses, folder and command line.
 func (t *Topology) planNodes(context.Context) error {
 	for i := range t.opt.Controls {
-		n := &Node{Role: "control"}
+		n := &Node{Role: "control", Region: []string{"sh", "hf"}[i%2], Cluster: "k1"}
 		if err := t.give(n, controlName(i), &n.Admin, &n.Ops, &n.Fleet); err != nil {
 			return err
 		}
@@ -114,6 +114,7 @@ func (t *Topology) commonArgs(n *Node) []string {
 	keys := filepath.Join(t.Dir, "keys", n.Role)
 	return []string{"serve", "--role", n.Role, "--replica-id", n.Name, "--data", n.Data,
 		"--deployment", Deployment, "--allowed-suffixes", Suffixes, "--ops-listen", n.Ops,
+		"--region", n.Region, "--cluster", n.Cluster, "--env", "prod", "--version-label", "v1",
 		"--session-key-file", keys + "/session.jwks", "--list-key-file", keys + "/list.jwks",
 		"--fleet-tls-cert", keys + "/fleet.crt", "--fleet-tls-key", keys + "/fleet.key", "--fleet-tls-ca", keys + "/ca.crt"}
 }
@@ -144,7 +145,7 @@ func (t *Topology) edgeArgs(n *Node) ([]string, error) {
 			*a = link.Addr()
 		}
 	}
-	args := append(t.commonArgs(n), "--listen", n.Public, "--region", n.Region, "--cluster", n.Cluster, "--trusted-proxies", "127.0.0.1/32",
+	args := append(t.commonArgs(n), "--listen", n.Public, "--trusted-proxies", "127.0.0.1/32",
 		"--trust-keys", filepath.Join(t.Dir, "keys", "edge", "trust.jwks"), "--control", "https://"+strings.Join(controls, ",https://"))
 	if !t.opt.NoRedis {
 		args = append(args, "--redis", "redis://"+redis)
@@ -184,9 +185,9 @@ func (t *Topology) startControls(ctx context.Context) error {
 
 // startEdges starts all edges and waits until they serve the newest release.
 func (t *Topology) startEdges(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
+	g, starting := errgroup.WithContext(ctx)
 	for _, n := range t.Edges {
-		g.Go(func() error { return n.Start(ctx) })
+		g.Go(func() error { return n.Start(starting) })
 	}
 	if err := g.Wait(); err != nil || t.opt.Empty {
 		return err

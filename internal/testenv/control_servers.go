@@ -63,7 +63,12 @@ func ControlRedis(dir string) (c *Control, addr string, err error) {
 	up := func(ctx context.Context) error {
 		limited, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		_, err := r.Do(limited, "PING")
+		conn, err := new(net.Dialer).DialContext(limited, "tcp", addr)
+		if err != nil { // the library would print it
+			return err
+		}
+		_ = conn.Close() // nothing was sent
+		_, err = r.Do(limited, "PING")
 		return err
 	}
 	return &Control{Name: "redis", Args: []string{server, "--port", port, "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no"},
