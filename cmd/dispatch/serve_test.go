@@ -115,15 +115,44 @@ func launch(t *testing.T, r *running, args []string) *running {
 			t.Errorf("serve ended with %d:\n%s", code, r.log)
 		}
 	})
-	where := out.await(t, `public +(http://\S+)/route\nadmin +(http://\S+)/api/v1/\S+\nops +(http://\S+)/metrics\n`, ended)
+	where := out.await(t, `(?:public +(http://\S+)/route\n)?(?:admin +(http://\S+)/api/v1/\S+\n)?ops +(http://\S+)/metrics\n`, ended)
 	r.public, r.admin, r.ops = where[1], where[2], where[3]
-	if !r.alone {
+	if !r.alone && r.admin != "" {
 		out.await(t, `serving +`, ended)
 	}
 	if m := regexp.MustCompile(`token +(dsp_\S+)`).FindStringSubmatch(out.String()); m != nil {
 		r.token = m[1]
 	}
 	return r
+}
+
+// awaitReady waits until the ops listener's /readyz matches.
+func (r *running) awaitReady(pattern string) {
+	r.t.Helper()
+	r.awaitText(pattern, func() string { _, body := r.get(r.ops + "/readyz"); return string(body) })
+}
+
+// awaitFile waits until a file matches.
+func (r *running) awaitFile(path, pattern string) {
+	r.t.Helper()
+	r.awaitText(pattern, func() string { text, _ := os.ReadFile(path); return string(text) })
+}
+
+func (r *running) awaitText(pattern string, read func() string) {
+	r.t.Helper()
+	re, limit, tick := regexp.MustCompile(pattern), time.After(30*time.Second), time.NewTicker(20*time.Millisecond)
+	defer tick.Stop()
+	for {
+		text := read()
+		if re.MatchString(text) {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-limit:
+			r.t.Fatalf("never read %q:\n%s\n%s", pattern, text, r.log)
+		}
+	}
 }
 
 // answer is what tests read of a public answer.
