@@ -247,7 +247,7 @@ func (p plainHeaders) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err // the client wraps it with the URL
 	}
 	for name, missing := range map[string]string{"X-Consul-Index": "", "X-Consul-Lastcontact": "0", "Age": ""} {
-		if _, err := strconv.ParseInt(resp.Header.Get(name), 10, 64); err != nil {
+		if _, err := strconv.ParseUint(resp.Header.Get(name), 10, 64); err != nil {
 			resp.Header.Del(name)
 			if missing != "" {
 				resp.Header.Set(name, missing)
