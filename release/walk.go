@@ -107,7 +107,7 @@ func routingOf(m *Manifest, app *App) (string, error) {
 	text, err := json.Marshal(struct {
 		App    *App
 		Serves []bool
-		Salts  map[string]string
+		Salts  map[string]string `json:",omitempty"`
 		Tables map[string]Digest
 		Absent []string
 	}{&regions, serves, m.Operational.Apps[app.Key].Salts, m.Tables, m.Document.AbsentIDs})
