@@ -16,8 +16,9 @@
 // release into use, or has refused it, asks again at once, which acknowledges it.
 //
 // Goroutines: Follower.Run owns one for each Source and ends them with its
-// context; Redis sources own their subscription inside Next's caller; Server
-// answers in those of net/http. Board and Roster own none.
+// context; the subscription of a Redis stays open between questions, and
+// its two goroutines, which are go-redis's, end with Close; Server answers in
+// those of net/http. Board and Roster own none.
 //
 // What a failure does:
 //

@@ -93,8 +93,10 @@ func NewSessionMap(opt SessionMapOptions) (*SessionMap, error) {
 		return nil, fmt.Errorf("session map: register metrics: %w", err)
 	}
 	var err error
-	m.client, err = openRedis(opt.URL, opt.Password, tuning{timeout: sessionWrite, idle: 4, retries: -1})
-	return m, err
+	if m.client, err = openRedis(opt.URL, opt.Password, tuning{timeout: sessionWrite, idle: 4, retries: -1}); err != nil {
+		return nil, err
+	}
+	return m, nil
 }
 
 func (m *SessionMap) register(reg prometheus.Registerer) error {

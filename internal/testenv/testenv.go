@@ -8,6 +8,8 @@
 // and its tests call MariaDB or Consul. The first call starts the server, all tests of the
 // binary share it, each has a database of its own. Main owns the servers and ends
 // them after the last test, then looks for goroutines that the tests left behind.
+// Redis starts in milliseconds: each call of StartRedis has a server of its own,
+// which ends with its test.
 // A server that cannot be found or started fails the test with what to do; no
 // test is skipped.
 package testenv
