@@ -35,12 +35,16 @@ type consul struct {
 	probe   prober
 }
 
-func openConsul(target string, opt Options) (*consul, error) {
+func openConsul(target string, opt Options) (Source, error) {
 	options, err := parseConsul(target, opt.Log)
 	if err != nil {
 		return nil, err
 	}
-	return newConsul(options, opt, &net.Dialer{Timeout: dialTimeout})
+	c, err := newConsul(options, opt, &net.Dialer{Timeout: dialTimeout})
+	if err != nil {
+		return nil, err // and no *consul that is nil inside a Source that is not
+	}
+	return c, nil
 }
 
 // dialer opens connections: to Consul, and to instances that are probed.

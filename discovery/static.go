@@ -30,7 +30,10 @@ type static struct {
 }
 
 // openStatic reads the file once, so that a wrong one stops the start.
-func openStatic(path string, opt Options) (*static, error) {
+func openStatic(path string, opt Options) (Source, error) {
+	if path == "" {
+		return nil, fault.New(fault.Invalid, "invalid_discovery", "static discovery names no file").WithHint("static:FILE")
+	}
 	m, err := newMetrics("static", opt.Registry)
 	if err != nil {
 		return nil, fmt.Errorf("open static discovery: %w", err)

@@ -63,16 +63,16 @@ func (p *fileParser) root(text []byte) *yaml.Node {
 		return nil
 	}
 	var first, second yaml.Node
-	if err := loader.Load(&first); err != nil {
+	if err := loader.Load(&first); err != nil && !errors.Is(err, io.EOF) {
 		p.syntax(err)
-		return nil
-	}
-	if err := loader.Load(&second); !errors.Is(err, io.EOF) {
-		p.add(max(second.Line, 1), "", "there is more than one document")
 		return nil
 	}
 	if len(first.Content) != 1 {
 		p.add(1, "", "the file holds comments alone; to say that there is nobody, write instances: []")
+		return nil
+	}
+	if err := loader.Load(&second); !errors.Is(err, io.EOF) {
+		p.add(max(second.Line, 1), "", "there is more than one document")
 		return nil
 	}
 	return first.Content[0]
