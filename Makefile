@@ -16,7 +16,7 @@ TEST_TIMEOUT := 12m
 FUZZTIME ?= 30s
 PACKAGES ?= ./...
 
-.PHONY: help run install test check format vet lint modules house bench fuzz fleet switches chaos soak
+.PHONY: help run install test check format vet lint modules house bench fuzz fleet promises switches chaos soak
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,10 +27,14 @@ run: ## Serve examples/mobile-bank.yaml; no other program is needed
 fleet: install ## The topology of docker-compose.yml without containers: real servers, edges in two cities; Ctrl-C ends it
 	go run ./e2e/fleet
 
-test: install ## All tests with the race detector; finds or installs the servers they need
-	go test -race -timeout $(TEST_TIMEOUT) $(PACKAGES)
+test: install ## All tests with the race detector, but for promises; finds or installs the servers they need
+	go test -race -timeout $(TEST_TIMEOUT) $$(go list $(PACKAGES) | grep -v '/e2e$$')
 
-check: format vet lint modules house test switches ## Everything CI runs: the above, format, vet, lint, modules, house rules, docs
+# After the others and without the race detector: these measure.
+promises: install ## The promises on a fleet of real processes, in small; make chaos has the full figures
+	go test -count=1 -timeout $(TEST_TIMEOUT) ./e2e
+
+check: format vet lint modules house test promises switches ## Everything CI runs: the above, format, vet, lint, modules, house rules, docs
 
 format: ## Name the files that gofmt would change
 	@changed=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go' | while read -r f; do if [ -f "$$f" ]; then echo "$$f"; fi; done)); \

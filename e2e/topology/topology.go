@@ -211,3 +211,6 @@ func (t *Topology) Stop() error {
 
 // ConsulURL is the registry's HTTP API.
 func (t *Topology) ConsulURL() string { return "http://" + t.consul }
+
+// RedisAddr is the address of Redis.
+func (t *Topology) RedisAddr() string { return t.redisAddr }
