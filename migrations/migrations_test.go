@@ -142,6 +142,54 @@ func schema(t *testing.T, db *sql.DB) string {
 	return b.String()
 }
 
+// A database of the version before has releases; after the step each is everywhere.
+func TestReleasesFromBeforeRolloutsAreEverywhere(t *testing.T) {
+	for dialect, open := range databases(t) {
+		t.Run(string(dialect), func(t *testing.T) {
+			db := open()
+			p, err := provider(db, dialect)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.UpTo(t.Context(), 1); err != nil {
+				t.Fatal(err)
+			}
+			for n := range 3 {
+				_, err := db.Exec(`INSERT INTO releases (stream, number, parent, created, action, actor, reason, digest, manifest, signature)
+					VALUES ('edge', ?, ?, 5, 'publish', 'ada', '', ?, ?, '')`, n+1, n, make([]byte, 32), []byte("{}"))
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := db.Exec("INSERT INTO hosts (host, proposer, proposed, reason) VALUES ('a.example', 'ada', 1, '')"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Up(t.Context(), db, dialect); err != nil {
+				t.Fatal(err)
+			}
+			for query, want := range map[string]int{
+				"SELECT COUNT(*) FROM rollouts WHERE state = 'everywhere' AND canary = '' AND started = 5 AND ended = 5": 3,
+				"SELECT COUNT(*) FROM hosts WHERE adopted_stream IS NULL AND adopted_number IS NULL":                     1,
+			} {
+				var n int
+				if err := db.QueryRow(query).Scan(&n); err != nil || n != want {
+					t.Errorf("%s = %d, %v, want %d", query, n, err, want)
+				}
+			}
+			// A node of the version before goes on: it approves the host and adds a release.
+			for _, query := range []string{
+				"UPDATE hosts SET approver = 'bob', approved = 2 WHERE host = 'a.example'",
+				"INSERT INTO releases SELECT stream, 4, 3, created, action, actor, reason, digest, manifest, signature FROM releases WHERE number = 3",
+				"INSERT INTO release_hosts VALUES ('edge', 4, 'a.example')",
+			} {
+				if _, err := db.Exec(query); err != nil {
+					t.Errorf("%s: %v", query, err)
+				}
+			}
+		})
+	}
+}
+
 // Keys of different case must be different rows.
 func TestMySQLTextIsBinary(t *testing.T) {
 	db := databases(t)[MySQL]()

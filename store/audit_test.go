@@ -5,7 +5,9 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
+	"dispatch.example/dispatch/fleet"
 	"dispatch.example/dispatch/migrations"
 	"dispatch.example/dispatch/whitelist"
 
@@ -245,9 +247,17 @@ func TestServingAccountWithoutRightsToHistory(t *testing.T) {
 		t.Error(err)
 	}
 	must(t, s.RevokeToken(t.Context(), token.ID, by("ada")))
+	must(t, s.Append(t.Context(), canary(1, 2)))
+	must(t, s.Append(t.Context(), canary(2, 3)))
+	must(t, s.Promote(t.Context(), "edge", 3, by("ada")))
+	must(t, s.SaveReplicas(t.Context(), []fleet.Member{member("r1", time.Now(), 3)}))
+	must(t, s.Adopt(t.Context(), next(3, 9, "c.example")))
+	if n, err := s.Reseal(t.Context(), 0); err != nil || n != 0 {
+		t.Errorf("Reseal = %d, %v", n, err)
+	}
 	verify(t, s)
 	for _, query := range []string{"DELETE FROM audit", "UPDATE audit SET actor = 'eve'", "UPDATE releases SET manifest = '{}'",
-		"DROP TRIGGER audit_update", "DROP TABLE audit", "TRUNCATE TABLE audit", "DELETE FROM blobs"} {
+		"DROP TRIGGER audit_update", "DROP TABLE audit", "TRUNCATE TABLE audit", "DELETE FROM blobs", "DELETE FROM rollouts"} {
 		if err := rawSQL(s, query); err == nil || !strings.Contains(err.Error(), "denied") {
 			t.Errorf("%s: error = %v, want denied", query, err)
 		}

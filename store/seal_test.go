@@ -3,7 +3,9 @@ package store
 import (
 	"bytes"
 	"fmt"
+	"sync"
 	"testing"
+	"time"
 
 	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/whitelist"
@@ -59,6 +61,60 @@ func TestSealKeyRotation(t *testing.T) {
 			}
 			_, err := old.Raw(t.Context(), list[0].Digest)
 			want(t, err, fault.Unavailable, "missing_seal_key")
+		})
+	}
+}
+
+// The order of DESIGN.md: while one process seals again, nodes with either key as
+// the current one read and import, and nothing is ever unreadable to them.
+func TestSealKeyRotationWhileServing(t *testing.T) {
+	for _, kind := range []string{"sqlite", "mysql"} {
+		t.Run(kind, func(t *testing.T) {
+			dsn := newDSN(t, kind)
+			open := func(current, previous byte) *Store {
+				return openTest(t, dsn, Options{Seal: SealKeys{Current: key(current), Previous: key(previous)}, Timeout: time.Minute})
+			}
+			nodes := []*Store{open('1', '2'), open('2', '1')}
+			chunk := func(i int) whitelist.Blob {
+				b := fmt.Appendf(nil, "chunk %d", i)
+				return whitelist.Blob{Digest: digest(string(b)), Bytes: b, Raw: b}
+			}
+			for i := range 20 {
+				must(t, nodes[0].PutBlobs(t.Context(), blobs(chunk(i))))
+			}
+			var group sync.WaitGroup
+			for i, node := range nodes {
+				group.Go(func() {
+					for n := range 20 {
+						if err := node.PutBlobs(t.Context(), blobs(chunk(100*(i+1)+n))); err != nil {
+							t.Error(err)
+						}
+						if raw, err := node.Raw(t.Context(), chunk(n).Digest); err != nil || !bytes.Equal(raw, chunk(n).Raw) {
+							t.Errorf("raw = %q, %v", raw, err)
+						}
+					}
+				})
+			}
+			command := open('2', '1')
+			for range 5 {
+				if _, err := command.Reseal(t.Context(), 3); err != nil {
+					t.Error(err)
+				}
+			}
+			group.Wait()
+			for again := true; again; {
+				n, err := command.Reseal(t.Context(), 0)
+				must(t, err)
+				again = n > 0
+			}
+			fresh := openTest(t, dsn, Options{Seal: SealKeys{Current: key('2')}})
+			for _, first := range []int{0, 100, 200} {
+				for n := range 20 {
+					if raw, err := fresh.Raw(t.Context(), chunk(first+n).Digest); err != nil || !bytes.Equal(raw, chunk(first+n).Raw) {
+						t.Errorf("raw with the new key alone = %q, %v", raw, err)
+					}
+				}
+			}
 		})
 	}
 }

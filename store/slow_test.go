@@ -14,16 +14,16 @@ import (
 
 	"dispatch.example/dispatch/fleet"
 	"dispatch.example/dispatch/internal/fault"
+	"dispatch.example/dispatch/internal/testenv"
 	"dispatch.example/dispatch/ledger"
 	"dispatch.example/dispatch/release"
 	"dispatch.example/dispatch/whitelist"
 )
 
 // behindToxiproxy is a new database whose network the test can spoil.
-func behindToxiproxy(t *testing.T) (dsn, direct string, proxy *toxiproxy.Proxy) {
+func behindToxiproxy(t *testing.T) (dsn string, proxy *toxiproxy.Proxy) {
 	t.Helper()
-	direct = newDSN(t, "mysql")
-	cfg, err := mysql.ParseDSN(strings.TrimPrefix(direct, "mysql:"))
+	cfg, err := mysql.ParseDSN(strings.TrimPrefix(newDSN(t, "mysql"), "mysql:"))
 	must(t, err)
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
 	proxy = toxiproxy.NewProxy(server, "mariadb", "127.0.0.1:0", cfg.Addr)
@@ -33,7 +33,7 @@ func behindToxiproxy(t *testing.T) (dsn, direct string, proxy *toxiproxy.Proxy) 
 		proxy.Stop()
 	})
 	cfg.Addr = proxy.Listen
-	return "mysql:" + cfg.FormatDSN(), direct, proxy
+	return "mysql:" + cfg.FormatDSN(), proxy
 }
 
 func poison(t *testing.T, proxy *toxiproxy.Proxy, kind, stream, attributes string) {
@@ -48,7 +48,7 @@ func poison(t *testing.T, proxy *toxiproxy.Proxy, kind, stream, attributes strin
 // as the database does. How long /route takes is not for the store to say: it has
 // no part in it.
 func TestP13ASlowDatabaseFailsClearly(t *testing.T) {
-	dsn, _, proxy := behindToxiproxy(t)
+	dsn, proxy := behindToxiproxy(t)
 	s := openTest(t, dsn, Options{Seal: testOptions().Seal}) // with the real time-out
 	approve(t, s, "a.example")
 	token, secret, err := s.CreateToken(t.Context(), ledger.NewToken{Type: "adm", Name: "ci", Role: "release"}, by("ada"))
@@ -95,22 +95,28 @@ func TestP13ASlowDatabaseFailsClearly(t *testing.T) {
 }
 
 // P13, of several control nodes: one that loses its network inside a change does
-// not hold up the others for longer than the server waits for it to speak (10 s;
-// here 2 s).
+// not hold up the others for longer than the server waits for it to speak, 10 s.
 func TestP13ANodeThatIsCutOffHoldsUpNobody(t *testing.T) {
-	dsn, direct, proxy := behindToxiproxy(t)
-	cut := openTest(t, dsn+"?wait_timeout=2", Options{Timeout: 500 * time.Millisecond})
+	t.Parallel() // it waits
+	direct := newDSN(t, "mysql")
+	cfg, err := mysql.ParseDSN(strings.TrimPrefix(direct, "mysql:"))
+	must(t, err)
+	proxy, err := testenv.NewProxy(cfg.Addr)
+	must(t, err)
+	t.Cleanup(func() { must(t, proxy.Close()) })
+	cfg.Addr = proxy.Addr()
+	cut := openTest(t, "mysql:"+cfg.FormatDSN(), Options{Timeout: 500 * time.Millisecond})
 	other := openTest(t, direct, testOptions())
 	must(t, cut.Append(t.Context(), next(0, 1)))
-	err := cut.change(t.Context(), &entry{Change: withAction(next(0, 1), "hold").Change}, func(tx *gormDB) error {
-		for _, stream := range []string{"upstream", "downstream"} {
-			poison(t, proxy, "timeout", stream, `"timeout": 0`) // not a byte, and no end either
-		}
+	err = cut.change(t.Context(), &entry{Change: withAction(next(0, 1), "hold").Change}, func(tx *gormDB) error {
+		proxy.Freeze()
 		return tx.Exec("DO 1").Error
 	})
 	want(t, err, fault.Unavailable, "store_timeout")
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()
 	must(t, other.Append(ctx, next(1, 2)))
+	t.Logf("the other node waited for %v", time.Since(start).Round(time.Millisecond))
 	verify(t, other)
 }

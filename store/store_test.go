@@ -227,6 +227,25 @@ func TestSQLiteRunsWithTheSettingsItPromises(t *testing.T) {
 	}
 }
 
+func TestMySQLRunsWithTheSettingsItPromises(t *testing.T) {
+	dsn := newDSN(t, "mysql")
+	for name, test := range map[string]struct{ dsn, wait string }{
+		"ours":               {dsn, "10"},
+		"the operator's own": {dsn + "?wait_timeout=77", "77"},
+	} {
+		s := openTest(t, test.dsn, Options{})
+		for variable, want := range map[string]string{
+			"wait_timeout": test.wait, "innodb_lock_wait_timeout": "3", "collation_connection": "utf8mb4_bin",
+		} {
+			var got string
+			must(t, s.writer.Raw("SELECT @@session."+variable).Scan(&got).Error)
+			if got != want {
+				t.Errorf("%s: %s = %s, want %s", name, variable, got, want)
+			}
+		}
+	}
+}
+
 func TestCallersDeadlineEndsAWrite(t *testing.T) {
 	each(t, func(t *testing.T, s *Store) {
 		held := make(chan struct{})

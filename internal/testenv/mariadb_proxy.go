@@ -2,7 +2,6 @@ package testenv
 
 import (
 	"errors"
-	"io"
 	"net"
 	"sync"
 )
@@ -13,10 +12,12 @@ import (
 type Proxy struct {
 	listener net.Listener
 	work     sync.WaitGroup
+	flow     sync.RWMutex // held for reading to pass something on
 
-	mu    sync.Mutex // guards the rest
-	to    string     // empty: nowhere
-	conns map[net.Conn]struct{}
+	mu     sync.Mutex // guards the rest
+	to     string     // empty: nowhere
+	conns  map[net.Conn]struct{}
+	frozen bool
 }
 
 // NewProxy listens on loopback and passes connections on to an address.
@@ -50,10 +51,27 @@ func (p *Proxy) Cut() {
 	}
 }
 
+// Freeze passes on nothing from now on, neither bytes nor the end of a
+// connection, as a network that drops packets.
+func (p *Proxy) Freeze() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.frozen {
+		p.frozen = true
+		p.flow.Lock()
+	}
+}
+
 // Close ends everything and waits for it.
 func (p *Proxy) Close() error {
 	err := p.listener.Close()
 	p.Cut()
+	p.mu.Lock()
+	if p.frozen {
+		p.frozen = false
+		p.flow.Unlock()
+	}
+	p.mu.Unlock()
 	p.work.Wait()
 	return err
 }
@@ -90,13 +108,26 @@ func (p *Proxy) pass(client net.Conn) {
 	}
 	defer p.forget(client, server)
 	var back sync.WaitGroup
-	back.Go(func() {
-		_, _ = io.Copy(client, server) // either end closes both
-		_ = client.Close()
-	})
-	_, _ = io.Copy(server, client)
-	_ = server.Close()
+	back.Go(func() { p.copy(client, server) })
+	p.copy(server, client)
 	back.Wait()
+}
+
+// copy ends when either side does, and ends the other.
+func (p *Proxy) copy(to, from net.Conn) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, readErr := from.Read(buf)
+		p.flow.RLock()
+		_, writeErr := to.Write(buf[:n])
+		if readErr != nil || writeErr != nil {
+			_ = to.Close() // the other copy may have closed it
+		}
+		p.flow.RUnlock()
+		if readErr != nil || writeErr != nil {
+			return
+		}
+	}
 }
 
 // keep notes the connections for Cut, unless it was called meanwhile.
