@@ -94,7 +94,6 @@ func (p *process) controlOnce(ctx context.Context) (err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return do.KeepRecordsFresh(ctx, p.log) })
 	g.Go(func() error { return do.RunRollouts(ctx, p.log) })
-	g.Go(func() error { return p.reseal(ctx, st) })
 	if p.sink != nil {
 		g.Go(func() error { return p.sink.run(ctx, st) })
 	}
@@ -109,33 +108,6 @@ func (p *process) storeOptions() store.Options {
 	}
 	return opt
 }
-
-// reseal seals again, with the current key, what the previous one sealed in the
-// database; after it is done the previous key may go from its file.
-func (p *process) reseal(ctx context.Context, st *store.Store) error {
-	if len(p.keys.ListSeal.All()) < 2 {
-		return nil
-	}
-	total := 0
-	for {
-		n, err := st.Reseal(ctx, resealBatch)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			p.log.ErrorContext(ctx, "ids of lists are not all sealed with the current key", "err", err,
-				"try", "keep the previous key in --list-seal-key-file; it is tried again at the next start")
-			return nil
-		}
-		if total += n; n == 0 {
-			p.log.InfoContext(ctx, "all ids of lists are sealed with the current key", "chunks", total)
-			return nil
-		}
-	}
-}
-
-// resealBatch chunks are sealed in one transaction.
-const resealBatch = 100
 
 // ping is what /readyz says of the database.
 func (p *process) ping() error {

@@ -154,7 +154,7 @@ func TestRolesRefuseWhatIsNotTheirs(t *testing.T) {
 
 // SEC29 of safety.md: nothing between nodes travels in plain text beyond
 // loopback, and nobody is believed whose certificate is another's.
-func TestSEC29(t *testing.T) {
+func TestSEC29PlainTextStaysOnLoopback(t *testing.T) {
 	suffixes := []string{"--allowed-suffixes", "bank.example"}
 	for _, plain := range [][]string{
 		{"--fleet-listen", ":8083"}, {"--fleet-listen", "0.0.0.0:8083"}, {"--fleet-listen", "[::]:8083"}, {"--fleet-listen", "10.1.0.7:8083"},

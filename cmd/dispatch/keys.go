@@ -14,6 +14,7 @@ import (
 
 type keysCmd struct {
 	New    keysNewCmd    `cmd:"" help:"Make key files that do not exist yet."`
+	Rotate keysRotateCmd `cmd:"" help:"Make a new current key in each file; the one before stays valid beside it."`
 	Export keysExportCmd `cmd:"" help:"Print the public keys that edges and apps trust, as JWKS."`
 }
 

@@ -28,6 +28,7 @@ type commands struct {
 	Migrate  migrateCmd  `cmd:"" help:"Bring the database to this program's schema."`
 	Keys     keysCmd     `cmd:"" help:"Make, rotate and export keys."`
 	Admin    adminCmd    `cmd:"" help:"First administrator."`
+	Renew    renewCmd    `cmd:"" help:"Sign domain records again, with the record key alone."`
 	Override overrideCmd `cmd:"" help:"Break glass on a replica, when nothing behind it answers."`
 	Version  versionCmd  `cmd:"" help:"What this program was built from."`
 }

@@ -24,7 +24,7 @@ const overrideHelper = "DISPATCH_TEST_OVERRIDE_SOCKET"
 // SEC32 of safety.md: an override is for the login of the process, chooses only
 // among domains that are signed already, has an end, is signed where it is for
 // all, and is shown everywhere.
-func TestSEC32(t *testing.T) {
+func TestSEC32OverrideIsForItsOwner(t *testing.T) {
 	data := t.TempDir()
 	r := start(t, "--demo", "--data", data)
 	socket := filepath.Join(data, "override.sock")
