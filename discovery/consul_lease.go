@@ -81,10 +81,23 @@ func (l *consulLease) pass(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := l.agents[l.agent].Agent().UpdateTTLOpts(l.check(), "", api.HealthPassing, q); err != nil {
-		return fmt.Errorf("renew at consul %s: %w", l.options.hosts[l.agent], err)
+	return l.explain("renew", l.agents[l.agent].Agent().UpdateTTLOpts(l.check(), "", api.HealthPassing, q))
+}
+
+// explain says what was done where, and what a token lacks.
+func (l *consulLease) explain(action string, err error) error {
+	host := l.options.hosts[l.agent]
+	status, ok := errors.AsType[api.StatusError](err)
+	switch {
+	case err == nil:
+		return nil
+	case ok && (status.Code == http.StatusForbidden || status.Code == http.StatusUnauthorized):
+		return fault.New(fault.Denied, "consul_denied", "consul %s denied to %s %s", host, action, l.in.ID).Because(err).
+			WithHint("give the token service:write for " + l.in.Service + ", service:read and node:read")
+	case ok && status.Code == http.StatusBadRequest:
+		return fault.New(fault.Invalid, "consul_refused", "consul %s refused to %s %s", host, action, l.in.ID).Because(err)
 	}
-	return nil
+	return fmt.Errorf("%s %s at consul %s: %w", action, l.in.ID, host, err)
 }
 
 // forgotten says whether an agent does not know the check that it was asked to pass.
@@ -106,12 +119,8 @@ func (l *consulLease) enter(ctx context.Context) error {
 	l.entered[l.agent] = true // even if the answer is lost
 	err = l.agents[l.agent].Agent().ServiceRegisterOpts(l.entry(),
 		api.ServiceRegisterOpts{ReplaceExistingChecks: true, Token: token}.WithContext(ctx))
-	if status, ok := errors.AsType[api.StatusError](err); ok && status.Code < http.StatusInternalServerError {
-		return fault.New(fault.Denied, "registration_refused", "consul %s refused %s", l.options.hosts[l.agent], l.in.ID).Because(err).
-			WithHint("the token needs service:write for " + l.in.Service)
-	}
 	if err != nil {
-		return fmt.Errorf("enter at consul %s: %w", l.options.hosts[l.agent], err)
+		return l.explain("enter", err)
 	}
 	return l.pass(ctx)
 }
@@ -134,13 +143,16 @@ func (l *consulLease) checkID(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	status, info, err := l.agents[l.agent].Agent().AgentHealthServiceByIDOpts(l.in.ID, q)
-	if err != nil {
-		return fmt.Errorf("look up %s at consul %s: %w", l.in.ID, l.options.hosts[l.agent], err)
+	agent := l.agents[l.agent].Agent()
+	other, _, err := agent.Service(l.in.ID, q)
+	if status, ok := errors.AsType[api.StatusError](err); err != nil && (!ok || status.Code != http.StatusNotFound) {
+		return l.explain("look up", err)
 	}
-	if info != nil && info.Service != nil && status == api.HealthPassing {
-		if err := l.sameID(info.Service.Address, info.Service.Port); err != nil {
-			return err
+	if err == nil {
+		if err := l.sameID(other.Address, other.Port); err != nil {
+			if health, _, asked := agent.AgentHealthServiceByIDOpts(l.in.ID, q); asked != nil || health == api.HealthPassing {
+				return err
+			}
 		}
 	}
 	// The same id at another agent would not be replaced, but could not be told apart.
@@ -151,9 +163,9 @@ func (l *consulLease) checkID(ctx context.Context) error {
 	if err != nil {
 		return nil
 	}
-	for _, other := range a.instances {
-		if other.ID == l.in.ID && other.Address != l.in.Address {
-			return l.sameID(other.Address.Host, int(other.Address.Port))
+	for _, in := range a.instances {
+		if in.ID == l.in.ID && in.Address != l.in.Address {
+			return l.sameID(in.Address.Host, int(in.Address.Port))
 		}
 	}
 	return nil

@@ -57,7 +57,7 @@ func (a *agentState) answer(q question) (int, string) {
 	}
 	defer a.mu.Unlock()
 	switch name {
-	case "health/service":
+	case "service/orders-10.0.0.1-80":
 		return http.StatusNotFound, "null"
 	case "service/register":
 		var entry api.AgentServiceRegistration
@@ -142,7 +142,7 @@ func TestForgottenEntryIsMadeAgain(t *testing.T) {
 				a.wipe()
 				a.happened()
 				time.Sleep(RenewEvery)
-				if got := strings.Join(a.happened(), " "); got != "check/update health/service service/register check/update" {
+				if got := strings.Join(a.happened(), " "); got != "check/update service/orders-10.0.0.1-80 service/register check/update" {
 					t.Errorf("within one renewal: %s", got)
 				}
 				time.Sleep(RenewEvery)
@@ -259,8 +259,8 @@ func TestRefusedRegistration(t *testing.T) {
 		f.agent = func(q question) (int, string) {
 			calls = append(calls, q.host+" "+q.path)
 			switch {
-			case strings.Contains(q.path, "health"):
-				return http.StatusNotFound, "null"
+			case strings.Contains(q.path, "/service/orders"):
+				return http.StatusNotFound, "unknown service ID"
 			case strings.Contains(q.path, "deregister"):
 				return http.StatusOK, ""
 			}

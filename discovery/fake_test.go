@@ -144,8 +144,8 @@ func (f *fakeConsul) answer(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case agent != nil:
 			status, text = agent(q)
-		case strings.HasPrefix(q.path, "/v1/agent/health/"):
-			status, text = http.StatusNotFound, "null"
+		case q.method == http.MethodGet:
+			status, text = http.StatusNotFound, "unknown service ID"
 		}
 		w.WriteHeader(status)
 		_, _ = io.WriteString(w, text) // a caller that is gone needs no answer
