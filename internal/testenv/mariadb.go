@@ -87,7 +87,12 @@ func prepareMariaDB(dir string) (args []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	data := []string{"--no-defaults", "--datadir=" + filepath.Join(dir, "data")}
+	// A server that starts deletes the temporary tables that it finds: no two share a folder of them.
+	tmp := filepath.Join(dir, "tmp")
+	if err := os.MkdirAll(tmp, 0o700); err != nil {
+		return nil, fmt.Errorf("prepare mariadb: %w", err)
+	}
+	data := []string{"--no-defaults", "--datadir=" + filepath.Join(dir, "data"), "--tmpdir=" + tmp}
 	if os.Geteuid() == 0 {
 		data = append(data, "--user=root") // the server refuses to be root unless told
 	}
