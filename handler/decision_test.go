@@ -166,8 +166,8 @@ func TestNoRawIDIsWritten(t *testing.T) {
 	}
 }
 
-// TestControlCharactersStayInTheirLine is SEC22.
-func TestControlCharactersStayInTheirLine(t *testing.T) {
+// An id or any other input that breaks lines stays in its own, escaped.
+func TestSEC22ControlCharactersStayInTheirLine(t *testing.T) {
 	t.Parallel()
 	var log lockedBuffer
 	lines, _ := logged(t, func(f *fixture) {

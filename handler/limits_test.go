@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-func TestTooLarge(t *testing.T) {
+func TestSEC25WhatIsTooLargeIsRefused(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	fits := "/route?app=mobile&x=" + strings.Repeat("y", maxQuery-len("app=mobile&x="))
@@ -143,10 +143,6 @@ func TestOverTheWire(t *testing.T) {
 		{"17 KiB of cookies", "GET /route HTTP/1.1\r\nHost: a\r\nCookie: " + strings.Repeat("c", 17<<10) + close, 431, ""},
 		{"1 MiB header", "GET /route HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("c", 1<<20) + close, 431, ""},
 		{"query too long", "GET /route?" + strings.Repeat("q", 3000) + " HTTP/1.1\r\nHost: a" + close, 414, "query_too_long"},
-		{"SEC27 two lengths", "POST /route HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}", 400, ""},
-		{"SEC27 length and chunks", "POST /route HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 200, `"session"`},
-		{"SEC27 two hosts", "GET /route HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400, ""},
-		{"SEC27 absolute form", "GET http://corp.bank.example/route HTTP/1.1\r\nHost: a" + close, 200, `"app":"corporate"`},
 		{"semicolon in the query", "GET /route?app=corporate&user_id=a;b HTTP/1.1\r\nHost: a" + close, 200, `"app":"corporate"`},
 		{"garbage", "\x16\x03\x01\x02\r\n\r\n", 400, ""},
 		{"body on GET", "GET /route HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nx", 400, "body_not_allowed"},
@@ -164,7 +160,7 @@ func TestOverTheWire(t *testing.T) {
 		if got.StatusCode != tc.status || !strings.Contains(body, tc.want) {
 			t.Errorf("%s: %d %.200q, want %d %s", tc.name, got.StatusCode, body, tc.status, tc.want)
 		}
-		if !got.Close && tc.name != "SEC27 length and chunks" {
+		if !got.Close {
 			t.Errorf("%s: the connection stays open", tc.name)
 		}
 		if strings.HasPrefix(tc.raw, "HEAD ") && (body != "" || got.ContentLength <= 0) {
@@ -190,31 +186,55 @@ func TestServerLimits(t *testing.T) {
 	}
 }
 
-// TestSlowHeadersAreCutOff is SEC25's slowloris on real sockets: each connection
-// ends within its 2 seconds, and others are answered meanwhile.
-func TestSlowHeadersAreCutOff(t *testing.T) {
+// Slowloris on real sockets: each of 1,000 connections ends within its 2 seconds,
+// and others are answered meanwhile as fast as before, within twice the time.
+func TestSEC25SlowHeadersAreCutOff(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	addr := start(t, f, slog.New(slog.DiscardHandler))
+	ask := func() time.Duration {
+		begin := time.Now()
+		if got, _, err := exchange(t, addr, "GET /route HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"); err != nil || got.StatusCode != http.StatusOK {
+			t.Errorf("an honest request: %v %v", got, err)
+		}
+		return time.Since(begin)
+	}
+	before := slowest(ask)
 	var slow sync.WaitGroup
 	begin := time.Now()
-	for range 20 {
+	for range 1000 {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(c, "GET /route HTTP/1.1\r\nHost: a\r\nX-Slow: ")
 		slow.Go(func() {
-			if got, _, err := exchange(t, addr, "GET /route HTTP/1.1\r\nHost: a\r\nX-Slow: "); err == nil && got.StatusCode == http.StatusOK {
+			defer c.Close()
+			_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+			if text, _ := io.ReadAll(c); bytes.HasPrefix(text, []byte("HTTP/1.1 200")) {
 				t.Error("a header without end was answered")
 			}
 		})
 	}
-	if got, _, err := exchange(t, addr, "GET /route HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"); err != nil || got.StatusCode != http.StatusOK {
-		t.Errorf("an honest request beside them: %v %v", got, err)
-	}
-	if d := time.Since(begin); d > 2*time.Second {
-		t.Errorf("the honest request took %v", d)
+	// 100 ms stand for the noise of a busy machine: a server that waits for the slow
+	// ones takes 2 s.
+	if beside := slowest(ask); beside > max(2*before, 100*time.Millisecond) {
+		t.Errorf("beside slow connections an honest request took %v, before %v", beside, before)
 	}
 	slow.Wait()
-	if d := time.Since(begin); d > 6*time.Second {
+	if d := time.Since(begin); d > 8*time.Second {
 		t.Errorf("slow connections lived %v, the limit is 2 s", d)
 	}
+}
+
+// slowest is the 99th of 100 times in their order.
+func slowest(ask func() time.Duration) time.Duration {
+	var times []time.Duration
+	for range 100 {
+		times = append(times, ask())
+	}
+	slices.Sort(times)
+	return times[98]
 }
 
 // lockedBuffer is a log that several goroutines write.

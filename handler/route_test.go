@@ -221,10 +221,10 @@ func TestAppsAreFoundAndNotGuessed(t *testing.T) {
 	}
 }
 
-// TestHeadersHaveNoAuthorityByTheirName is SEC6 and the first half of e44: what only
+// TestSEC06HeadersHaveNoAuthorityByTheirName is the first half of e44: what only
 // a gateway may say changes nothing when anybody else says it.
 // TestTheRecordSaysWhichAddressWon has the other half.
-func TestHeadersHaveNoAuthorityByTheirName(t *testing.T) {
+func TestSEC06HeadersHaveNoAuthorityByTheirName(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.current.Store(f.snapshotOf(t, 413, func(d *release.Document) { d.Apps[0].Otherwise = policy.Action{Region: "sh"} }))
@@ -350,9 +350,9 @@ func TestNoRelease(t *testing.T) {
 	f.wantMetric(t, `dispatch_requests_total{code="503"} 1`)
 }
 
-// TestAnswersAreNobodyElses is SEC24 and the headers of e69: no cache may keep an
+// TestSEC24AnswersAreNobodyElses is the headers of e69 too: no cache may keep an
 // answer, and none has a validator.
-func TestAnswersAreNobodyElses(t *testing.T) {
+func TestSEC24AnswersAreNobodyElses(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for _, w := range []*http.Response{

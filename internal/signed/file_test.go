@@ -54,8 +54,8 @@ func TestKeysSurviveTheirFile(t *testing.T) {
 	}
 }
 
-// SEC28 of safety.md: no default, known or short secret.
-func TestReadKeysRefuses(t *testing.T) {
+// No default, known or short secret.
+func TestSEC28ReadKeysRefuses(t *testing.T) {
 	t.Parallel()
 	valid := mustKeys(t, Session).Current()
 	oct := func(kid string, secret []byte) string {

@@ -26,8 +26,8 @@ func TestTokensSurviveTheirFile(t *testing.T) {
 	}
 }
 
-// SEC28 of safety.md: no default, known or short secret.
-func TestReadTokensRefuses(t *testing.T) {
+// No default, known or short secret.
+func TestSEC28ReadTokensRefuses(t *testing.T) {
 	t.Parallel()
 	short := make([]byte, 31)
 	for i := range short {
