@@ -35,12 +35,17 @@ func (a *API) routes(api huma.API) {
 	route(api, a, endpoint{anyone, http.MethodGet, "/releases/{a}/diff/{b}", "diff-releases", "", "What changed between two releases"}, a.diff)
 	route(api, a, endpoint{releases, http.MethodPost, "/releases", "publish", "application/yaml application/json", "Publish a document"}, a.publish)
 	route(api, a, endpoint{onCall, http.MethodPost, "/releases/{n}/relive", "relive", "", "Make an earlier release live again"}, a.relive)
-	route(api, a, endpoint{onCall, http.MethodPost, "/emergency", "emergency", "", "Swap endpoints or set region states, at once"}, a.emergency)
+	route(api, a, endpoint{onCall, http.MethodPost, "/releases/adopt", "adopt", "", "Bring what is served into a database that was restored from a backup"}, a.adopt)
+	route(api, a, endpoint{onCall, http.MethodPost, "/emergency", "emergency", "", "Swap endpoints, set states of regions and clusters, abort a gray, freeze: at once"}, a.emergency)
+
+	route(api, a, endpoint{anyone, http.MethodGet, "/fleet", "show-fleet", "", "Every replica and what it serves, and how far the newest release has come"}, a.fleet)
+	route(api, a, endpoint{onCall, http.MethodPost, "/overrides/reconcile", "reconcile", "", "Make a release of the override that is in force on a replica"}, a.reconcile)
 
 	route(api, a, endpoint{anyone, http.MethodGet, "/lists", "list-lists", "", "Lists and their sizes"}, a.lists)
 	route(api, a, endpoint{lists, http.MethodPost, "/lists/{list}/import", "import-list", "text/plain text/csv", "Replace a list: one id a line, or CSV with a header"}, a.importList)
 	route(api, a, endpoint{lists, http.MethodPatch, "/lists/{list}", "patch-list", "", "Add and remove ids"}, a.patchList)
 	route(api, a, endpoint{lookUps, http.MethodGet, "/lists/{list}/contains", "list-contains", "", "Whether a list holds an id"}, a.contains)
+	route(api, a, endpoint{admins, http.MethodPost, "/keys/rehash", "rehash", "", "Hash all lists anew under the current list key"}, a.rehash, bulkTime)
 	route(api, a, endpoint{releases, http.MethodPost, "/tables/{table}", "upload-table", "text/csv", "Upload an address table: prefix,label lines"}, a.uploadTable)
 
 	route(api, a, endpoint{onCall, http.MethodPost, "/explain", "explain", "", "Why a request would get its answer"}, a.explain)
@@ -82,11 +87,14 @@ const (
 	// jsonTime bounds the reading of a JSON body, and then the work on it. Streams
 	// have only the server's limits: an import may take minutes.
 	jsonTime = 30 * time.Second
+	// bulkTime bounds the work on all ids of all lists.
+	bulkTime = 10 * time.Minute
 )
 
 // route registers one operation: its roles, where it lives, and the function
-// that does it, whose errors become problems.
-func route[I, O any](api huma.API, a *API, e endpoint, do func(context.Context, *I) (*O, error)) {
+// that does it, whose errors become problems. limit bounds the work on a request
+// without a stream, jsonTime if absent.
+func route[I, O any](api huma.API, a *API, e endpoint, do func(context.Context, *I) (*O, error), limit ...time.Duration) {
 	op := huma.Operation{OperationID: e.id, Method: e.method, Path: "/api/v1" + e.path, Summary: e.summary,
 		Description:  "Roles: " + strings.Join(e.roles, ", ") + ".",
 		Security:     []map[string][]string{{"token": {}}},
@@ -105,7 +113,7 @@ func route[I, O any](api huma.API, a *API, e endpoint, do func(context.Context, 
 	}
 	huma.Register(api, op, func(ctx context.Context, in *I) (*O, error) {
 		if e.streams == "" {
-			limited, cancel := context.WithTimeout(ctx, jsonTime)
+			limited, cancel := context.WithTimeout(ctx, append(limit, jsonTime)[0])
 			defer cancel()
 			ctx = limited
 		}

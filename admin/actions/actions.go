@@ -7,20 +7,28 @@
 // transaction with its audit row, and served by this process before the caller
 // hears of it. A failure at any step changes nothing.
 //
-// Two kinds of change exist. A normal one names the release it was made from
-// and is refused when another came first. An emergency names the values its
-// author saw, and is tried again on whatever release is newest.
+// Two kinds of change exist. A normal one names the release it was made from and
+// is refused when another came first; one replica, the canary, serves it before
+// everybody may. An emergency names the values its author saw and is tried again
+// on whatever is newest: it is what everybody may serve plus the action, reaches
+// all at once, and ends a canary that still runs. When the database was restored
+// from a backup, normal changes stop, and emergencies go on from what is served.
 //
-// Actions owns no goroutine; KeepRecordsFresh runs in one of its caller's. It
-// may be used by many at once: within the process writers queue on one lock, and
-// between processes the ledger's compare-and-set decides.
+// RunRollouts (rollout.go) takes the ledger's releases to the fleet and decides
+// over canaries, whichever control node began them. It and KeepRecordsFresh run in
+// goroutines of their caller's; RunRollouts owns the two that it starts, and ends
+// them with its context. Actions may be used by many at once: within the process
+// writers queue on one lock, and between processes the ledger's compare-and-set
+// decides.
+//
+// A database that is slow ends a request after Patience, with nothing changed. A
+// fleet that is slow ends nothing: the answer says who lags behind, and why.
 package actions
 
 import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"time"
 
@@ -63,11 +71,17 @@ func (w Write) change(action, target string) ledger.Change {
 
 // releases are what the actions need of the ledger to read and append releases.
 type releases interface {
-	Latest(ctx context.Context, stream string) (release.Signed, error)
 	Release(ctx context.Context, stream string, n uint64) (release.Signed, error)
 	Releases(ctx context.Context, stream string, before uint64, limit int) ([]ledger.Summary, error)
 	Append(ctx context.Context, w ledger.Write) error
 	Once(ctx context.Context, actor, key string) (once ledger.Once, found bool, err error)
+}
+
+// rollouts say how far a release has come, and bring back what a ledger has lost.
+type rollouts interface {
+	Rollout(ctx context.Context, stream string) (ledger.Rollout, error)
+	Promote(ctx context.Context, stream string, number uint64, c ledger.Change) error
+	Adopt(ctx context.Context, w ledger.Write) error
 }
 
 // contents are the lists, tables and records of releases.
@@ -76,6 +90,13 @@ type contents interface {
 	Raw(ctx context.Context, d release.Digest) ([]byte, error)
 	PutBlobs(ctx context.Context, blobs iter.Seq[whitelist.Blob]) error
 	SaveRecords(ctx context.Context, stream string, r release.RecordSet, c ledger.Change) error
+	bulk
+}
+
+// bulk is what only whole lists need.
+type bulk interface {
+	MissingBlobs(ctx context.Context, digests []release.Digest) ([]release.Digest, error)
+	Reseal(ctx context.Context, n int) (int, error)
 }
 
 type hosts interface {
@@ -101,6 +122,7 @@ type tokens interface {
 // Ledger is where the control plane writes things down. *store.Store is one.
 type Ledger interface {
 	releases
+	rollouts
 	contents
 	hosts
 	trail
@@ -110,7 +132,10 @@ type Ledger interface {
 // publisher is the source that a Keeper names for what this process released.
 const publisher = "publisher"
 
-// Options say where the actions work. All but Geo are required.
+// CanaryTime is how long a canary serves before everybody may, where Options say nothing.
+const CanaryTime = 10 * time.Second
+
+// Options say where the actions work. All that stand before Geo are required.
 type Options struct {
 	Ledger     Ledger
 	Keeper     *release.Keeper // what this process serves
@@ -119,12 +144,17 @@ type Options struct {
 	Suffixes   domain.Suffixes
 	Deployment string
 	Geo        *policy.Geo
+	Fleet      Fleet         // nil: this process alone serves
+	Copies     release.Blobs // that this process has beside the ledger, on its disk; nil: none
+	CanaryTime time.Duration // default CanaryTime
 }
 
 // Actions does what operators ask for.
 type Actions struct {
 	Options
 	turn chan struct{} // holds one token: whoever has it may make a release
+	desk *desk         // what is offered to the fleet
+	woke chan struct{} // holds one token when RunRollouts shall look now
 }
 
 // New checks the options.
@@ -136,7 +166,14 @@ func New(opt Options) (*Actions, error) {
 		len(opt.Keys.Session.All()) == 0 || len(opt.Keys.List.All()) == 0 {
 		return nil, errors.New("actions: publisher, record, session and list keys are all needed")
 	}
-	a := &Actions{Options: opt, turn: make(chan struct{}, 1)}
+	if opt.Fleet == nil {
+		opt.Fleet = solo{}
+	}
+	if opt.CanaryTime <= 0 {
+		opt.CanaryTime = CanaryTime
+	}
+	opt.Ledger = patient{opt.Ledger}
+	a := &Actions{Options: opt, turn: make(chan struct{}, 1), desk: newDesk(), woke: make(chan struct{}, 1)}
 	a.turn <- struct{}{}
 	return a, nil
 }
@@ -157,55 +194,6 @@ func (a *Actions) alone(ctx context.Context, f func(context.Context) error) erro
 	case <-ctx.Done():
 		return fault.New(fault.Unavailable, "busy", "another change took too long").WithHint("try again").Because(ctx.Err())
 	}
-}
-
-// latest is the newest release of the ledger and its manifest; zero values when
-// there is none. A ledger that lacks what is being served is a conflict.
-func (a *Actions) latest(ctx context.Context) (release.Signed, *release.Manifest, error) {
-	s, err := a.Ledger.Latest(ctx, release.StreamEdge)
-	if err != nil && fault.KindOf(err) != fault.NotFound {
-		return release.Signed{}, nil, fmt.Errorf("read the newest release: %w", err)
-	}
-	if err := notBehind(a.Keeper.Current(), s); err != nil {
-		return release.Signed{}, nil, err
-	}
-	if s.Number == 0 {
-		return release.Signed{}, nil, nil
-	}
-	m, err := release.DecodeManifest(s.Manifest)
-	if err != nil {
-		return release.Signed{}, nil, fmt.Errorf("read release %d: %w", s.Number, err)
-	}
-	return s, m, nil
-}
-
-// notBehind refuses a ledger that ends before the release in use, or has another
-// one under its number.
-func notBehind(cur *release.Snapshot, newest release.Signed) error {
-	switch {
-	case cur == nil || cur.Number < newest.Number:
-		return nil
-	case cur.Number > newest.Number:
-		return fault.New(fault.Conflict, "store_behind", "the database ends at release %d and %d is being served", newest.Number, cur.Number).
-			WithHint("the database was probably restored from a backup: restore a newer one before changing anything")
-	case cur.Digest != release.DigestOf(newest.Manifest):
-		return fault.New(fault.Conflict, "fork", "the database has another release %d than the one that is being served", cur.Number).
-			WithHint("two publishers used one number: find the second one before changing anything")
-	}
-	return nil
-}
-
-// manifestOf is a release by number.
-func (a *Actions) manifestOf(ctx context.Context, n uint64) (*release.Manifest, error) {
-	s, err := a.Ledger.Release(ctx, release.StreamEdge, n)
-	if err != nil {
-		return nil, err
-	}
-	m, err := release.DecodeManifest(s.Manifest)
-	if err != nil {
-		return nil, fmt.Errorf("read release %d: %w", n, err)
-	}
-	return m, nil
 }
 
 // now is when a change is made. Releases carry it; nothing compares with it.

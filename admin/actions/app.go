@@ -14,6 +14,15 @@ type AppView struct {
 	Fallback string       `json:"fallback"`
 	Regions  []RegionView `json:"regions"`
 	Policies []string     `json:"policies" doc:"keys in their order"`
+	Grays    []GrayView   `json:"grays" doc:"policies that take a share"`
+	Frozen   bool         `json:"frozen,omitempty" doc:"normal changes and automation are stopped, of all apps"`
+}
+
+// GrayView is one policy's share with what an abort of it must expect.
+type GrayView struct {
+	Policy string `json:"policy"`
+	Region string `json:"region"`
+	Share  string `json:"share" doc:"of 10,000" example:"500"`
 }
 
 // RegionView is one region with what an emergency on it must expect.
@@ -35,7 +44,7 @@ func (a *Actions) Apps() (number uint64, views []AppView) {
 		return 0, views
 	}
 	for i := range cur.Manifest.Document.Apps {
-		views = append(views, viewOf(cur.Apps[cur.Manifest.Document.Apps[i].Key]))
+		views = append(views, viewOf(cur, cur.Manifest.Document.Apps[i].Key))
 	}
 	return cur.Number, views
 }
@@ -46,22 +55,27 @@ func (a *Actions) App(key string) (AppView, error) {
 	if cur == nil {
 		return AppView{}, noRelease()
 	}
-	app := cur.Apps[key]
-	if app == nil {
+	if cur.Apps[key] == nil {
 		return AppView{}, fault.New(fault.NotFound, "unknown_app", "no app has the key %q", key).WithHint("GET /api/v1/apps lists them")
 	}
-	return viewOf(app), nil
+	return viewOf(cur, key), nil
 }
 
-func viewOf(s *release.Served) AppView {
-	v := AppView{Key: s.App.Key, Name: s.App.Name, Default: s.App.Default, Fallback: s.App.Fallback, Regions: []RegionView{}, Policies: []string{}}
+func viewOf(cur *release.Snapshot, key string) AppView {
+	s := cur.Apps[key]
+	v := AppView{Key: s.App.Key, Name: s.App.Name, Default: s.App.Default, Fallback: s.App.Fallback, Regions: []RegionView{},
+		Policies: []string{}, Grays: []GrayView{}, Frozen: cur.Manifest.Operational.Frozen}
 	for i := range s.App.Regions {
 		r := &s.App.Regions[i]
 		v.Regions = append(v.Regions, RegionView{Key: r.Key, Name: r.Name, State: r.Condition(), Epoch: r.Epoch,
 			Capacity: r.Capacity, Failover: r.Failover, Endpoints: endpointsOf(r)})
 	}
 	for i := range s.App.Policies {
-		v.Policies = append(v.Policies, s.App.Policies[i].Key)
+		p := &s.App.Policies[i]
+		v.Policies = append(v.Policies, p.Key)
+		if share := p.Then.Share; share != nil {
+			v.Grays = append(v.Grays, GrayView{Policy: p.Key, Region: share.Region, Share: release.Position(share)})
+		}
 	}
 	return v
 }

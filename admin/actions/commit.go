@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"dispatch.example/dispatch/fleet"
 	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/ledger"
 	"dispatch.example/dispatch/release"
@@ -16,17 +17,11 @@ import (
 
 // Outcome is what a change did.
 type Outcome struct {
-	Release      uint64           `json:"release" doc:"the release that carries the change; 0 for a dry run"`
-	Acknowledged *Acknowledgement `json:"acknowledged,omitempty" doc:"how many replicas serve it already"`
-	Preview      *Preview         `json:"preview,omitempty" doc:"of a dry run"`
-	Warnings     []fault.Problem  `json:"warnings,omitempty" doc:"what was done and is seldom meant"`
-}
-
-// Acknowledgement says how many replicas serve a release. Here that is this
-// process, which serves it before the caller hears of it.
-type Acknowledgement struct {
-	Replicas int `json:"replicas"`
-	Of       int `json:"of"`
+	Release      uint64                 `json:"release" doc:"the release that carries the change; 0 for a dry run"`
+	Canary       string                 `json:"canary,omitempty" doc:"the replica that serves it first; GET /api/v1/fleet shows when everybody may"`
+	Acknowledged *fleet.Acknowledgement `json:"acknowledged,omitempty" doc:"who serves it already: of all replicas, or the canary alone"`
+	Preview      *Preview               `json:"preview,omitempty" doc:"of a dry run"`
+	Warnings     []fault.Problem        `json:"warnings,omitempty" doc:"what was done and is seldom meant"`
 }
 
 // Preview is what a change would do.
@@ -36,11 +31,11 @@ type Preview struct {
 	Buckets []release.BucketMove `json:"buckets" doc:"of 10,000, by policy and otherwise; from and to are regions, empty for the next policy. Exact, unless redrawn: then another salt or id draws the buckets anew and this is to be expected"`
 	// Moved is how many of 10,000 synthetic requests would get another region, by app.
 	Moved   map[string]int `json:"moved" doc:"of 10,000 synthetic requests, by app; labelled so because no real traffic is in it"`
-	Refused *Refusal       `json:"refused,omitempty" doc:"why the change would be refused as it was asked for"`
+	Refused *Veto          `json:"refused,omitempty" doc:"why the change would be refused as it was asked for"`
 }
 
-// Refusal is a guard's reason not to release something.
-type Refusal struct {
+// Veto is a guard's reason not to release something.
+type Veto struct {
 	Code   string `json:"code" example:"big_move"`
 	Detail string `json:"detail"`
 	Hint   string `json:"hint,omitempty"`
@@ -49,9 +44,9 @@ type Refusal struct {
 // draft is a change on its way to a release.
 type draft struct {
 	action, target string
-	details        any               // stand in the audit row beside action and reason
-	parent         release.Signed    // what it was made from
-	from           *release.Manifest // of parent; nil for the first release
+	details        any  // stand in the audit row beside action and reason
+	head                // what it is made from and follows
+	emergency      bool // everywhere at once
 	change         release.Change
 	blobs          []whitelist.Blob // that the release needs and the ledger may not have
 	warnings       []fault.Problem
@@ -92,15 +87,15 @@ func (a *Actions) preview(ctx context.Context, d draft) (Outcome, error) {
 	}
 	err = a.Loader.Guard(snapshot, cur)
 	if e, ok := errors.AsType[*fault.Error](err); ok && e.Kind == fault.Denied {
-		p.Refused, err = &Refusal{Code: e.Code, Detail: e.Detail, Hint: e.Hint}, nil
+		p.Refused, err = &Veto{Code: e.Code, Detail: e.Detail, Hint: e.Hint}, nil
 	}
 	return Outcome{Preview: p, Warnings: d.warnings}, err
 }
 
-// serving is the snapshot of the draft's parent: the one in use, or a compilation
+// serving is the snapshot that the draft is made from: the one in use, or a compilation
 // of the ledger's when this process lags behind.
 func (a *Actions) serving(ctx context.Context, d draft) (*release.Snapshot, error) {
-	if cur := a.Keeper.Current(); cur != nil && cur.Digest == release.DigestOf(d.parent.Manifest) {
+	if cur := a.Keeper.Current(); cur != nil && cur.Digest == release.DigestOf(d.all.Manifest) {
 		return cur, nil
 	}
 	s, err := a.Loader.Draft(ctx, d.from, a.Ledger, a.Keeper.Current())
@@ -110,7 +105,9 @@ func (a *Actions) serving(ctx context.Context, d draft) (*release.Snapshot, erro
 	return s, nil
 }
 
-// commit makes the draft a release: sign, load as an edge would, write, serve.
+// commit makes the draft a release: sign, load as an edge would, write, serve, and
+// offer it to the fleet. Who else serves it is not waited for here: the caller has
+// the turn.
 func (a *Actions) commit(ctx context.Context, w Write, d draft) (Outcome, error) {
 	next, err := a.next(ctx, d)
 	if err != nil {
@@ -123,20 +120,22 @@ func (a *Actions) commit(ctx context.Context, w Write, d draft) (Outcome, error)
 	if _, err := a.Loader.Load(ctx, s, a.blobs(d), a.Keeper.Current()); err != nil {
 		return Outcome{}, err
 	}
-	out := Outcome{Release: next.Number, Warnings: d.warnings, Acknowledged: &Acknowledgement{Replicas: 1, Of: 1}}
-	entry := w.change(d.action, d.target)
-	if entry.Details, err = json.Marshal(d.details); err != nil {
-		return Outcome{}, fmt.Errorf("write audit details of %s: %w", d.action, err)
+	out := Outcome{Release: next.Number, Warnings: slices.Concat(d.warnings, d.followed())}
+	if !d.emergency && d.from != nil {
+		out.Canary, _ = a.Fleet.Canary()
 	}
-	answer := any(out)
-	if d.answer != nil {
-		answer = d.answer(out)
-	}
-	if err := w.remember(answer); err != nil {
+	entry, err := w.entry(d, out)
+	if err != nil {
 		return Outcome{}, err
 	}
-	err = a.Ledger.Append(ctx, ledger.Write{Base: d.parent.Number, Signed: s, Hosts: slices.Sorted(maps.Keys(next.Approved.Hosts)),
-		Blobs: slices.Values(d.blobs), Change: entry})
+	// Bulk goes first and outside the request's Patience.
+	if len(d.blobs) > 0 {
+		if err := a.Ledger.PutBlobs(ctx, slices.Values(d.blobs)); err != nil {
+			return Outcome{}, fmt.Errorf("store lists and tables: %w", err)
+		}
+	}
+	err = a.Ledger.Append(ctx, ledger.Write{Base: d.newest.Number, Signed: s, Canary: out.Canary,
+		Hosts: slices.Sorted(maps.Keys(next.Approved.Hosts)), Change: entry})
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -144,7 +143,40 @@ func (a *Actions) commit(ctx context.Context, w Write, d draft) (Outcome, error)
 	if err := a.Keeper.Accept(context.WithoutCancel(ctx), s, a.blobs(d), publisher); err != nil {
 		return Outcome{}, fmt.Errorf("release %d is written and cannot be served here: %w", next.Number, err)
 	}
+	if out.Canary == "" {
+		a.desk.put(fleet.Offer{All: s})
+	} else {
+		a.desk.put(fleet.Offer{All: d.all, Canary: s, Replica: out.Canary})
+	}
+	a.wake()
 	return out, nil
+}
+
+// entry is the audit row of the draft's release, with the answer to remember.
+func (w Write) entry(d draft, out Outcome) (ledger.Change, error) {
+	entry := w.change(d.action, d.target)
+	var err error
+	if entry.Details, err = json.Marshal(d.details); err != nil {
+		return entry, fmt.Errorf("write audit details of %s: %w", d.action, err)
+	}
+	answer := any(out)
+	if d.answer != nil {
+		answer = d.answer(out)
+	}
+	return entry, w.remember(answer)
+}
+
+// followed warns of what an emergency found and went past.
+func (d draft) followed() (warnings []fault.Problem) {
+	if d.rollout.Canary != "" {
+		warnings = append(warnings, fault.Problem{Detail: fmt.Sprintf("release %d, which only %s served, is superseded", d.rollout.Head, d.rollout.Canary),
+			Hint: "whoever made it publishes it again on top of this one"})
+	}
+	if d.lost > 0 {
+		warnings = append(warnings, fault.Problem{Detail: fmt.Sprintf("the database lacks the last %d releases; this one was made from what is served", d.lost),
+			Hint: "POST /api/v1/releases/adopt brings back their lists and tables"})
+	}
+	return warnings
 }
 
 // next is the draft's manifest. Hosts get their marks from the register of approved hosts.
@@ -157,7 +189,11 @@ func (a *Actions) next(ctx context.Context, d draft) (*release.Manifest, error) 
 	c.Created = now()
 	c.Approve.Hosts = slices.Sorted(maps.Keys(approved))
 	keys := a.Keys.IDs()
-	c.Keys = &keys
+	c.Keys, c.Above, c.Format = &keys, d.numbered, a.Fleet.Format()
+	if d.rollout.Canary != "" {
+		// Whoever serves the canary moves back to what the others have.
+		c.Approve.BigMove, c.Approve.RegionRemoved = true, true
+	}
 	if d.from == nil {
 		return release.First(a.Deployment, release.StreamEdge, c)
 	}

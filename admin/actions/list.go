@@ -59,25 +59,30 @@ type ImportOutcome struct {
 func (a *Actions) ImportList(ctx context.Context, w Write, in Import) (out ImportOutcome, err error) {
 	// Reading and storing may take minutes. Both happen outside the turn: an
 	// emergency must not wait for them.
-	_, m, err := a.latest(ctx)
+	h, err := a.editable(ctx)
 	if err != nil {
 		return ImportOutcome{}, err
 	}
-	report, content, err := a.read(ctx, m, in)
+	report, content, err := a.read(ctx, h.from, in)
 	if err != nil || in.DryRun {
 		return ImportOutcome{Report: report}, withReport(err, report)
 	}
 	ask := asked{"import", []any{in, release.DigestOf(content.Index().Bytes())}}
-	return remembered(ctx, a, w, ask, func(w Write) (ImportOutcome, error) {
+	out, err = remembered(ctx, a, w, ask, func(w Write) (ImportOutcome, error) {
 		blobs := slices.Collect(content.Blobs())
 		if err := a.Ledger.PutBlobs(ctx, slices.Values(blobs)); err != nil {
 			return ImportOutcome{}, fmt.Errorf("store ids of list %s: %w", in.List, err)
 		}
 		answer := func(o Outcome) any { return ImportOutcome{Outcome: o, Report: report} }
-		outcome, err := a.changeList(ctx, w, listChange{action: "import", list: in.List, seen: m.Lists[in.List], index: content.Index(), blobs: blobs,
-			details: map[string]any{"added": report.Added, "removed": report.Removed, "bad_lines": report.Bad}, answer: answer})
+		outcome, err := a.changeLists(ctx, w, listChange{action: "import", target: in.List, blobs: blobs,
+			lists:   []newIndex{{in.List, h.from.Lists[in.List], content.Index()}},
+			details: map[string]any{"added": report.Added, "removed": report.Removed, "bad_lines": report.Bad, "count": content.Len()}, answer: answer})
 		return ImportOutcome{Outcome: outcome, Report: report}, err
 	})
+	if err == nil {
+		a.acknowledge(ctx, &out.Outcome, normalWait)
+	}
+	return out, err
 }
 
 // read reads the new content of a list and compares it with what m has.
@@ -130,40 +135,47 @@ type PatchOutcome struct {
 // PatchList adds and removes ids; all others are untouched. An id that is no id
 // refuses the whole patch.
 func (a *Actions) PatchList(ctx context.Context, w Write, in ListPatch) (PatchOutcome, error) {
-	return remembered(ctx, a, w, asked{"patch", in}, func(w Write) (PatchOutcome, error) {
-		_, m, err := a.latest(ctx)
-		if err != nil {
-			return PatchOutcome{}, err
-		}
-		if _, err := listOf(m, in.List); err != nil {
-			return PatchOutcome{}, err
-		}
-		add, remove, err := normalForms(&m.Document, in)
-		if err != nil {
-			return PatchOutcome{}, err
-		}
-		old, err := a.stored(ctx, m, in.List)
-		if err != nil {
-			return PatchOutcome{}, err
-		}
-		patch, err := old.Patch(add, remove)
-		if err != nil {
-			return PatchOutcome{}, fmt.Errorf("patch list %s: %w", in.List, err)
-		}
-		answer := func(o Outcome) any {
-			return PatchOutcome{Outcome: o, Added: patch.Added, Removed: patch.Removed, Already: patch.Already, Unknown: patch.Unknown}
-		}
-		var outcome Outcome
-		switch {
-		case in.DryRun:
-		case patch.Added+patch.Removed == 0:
-			outcome.Release = m.Number
-		default:
-			outcome, err = a.changeList(ctx, w, listChange{action: "patch", list: in.List, seen: m.Lists[in.List], index: patch.Index,
-				blobs: patch.Blobs, details: map[string]any{"added": patch.Added, "removed": patch.Removed}, answer: answer})
-		}
-		return answer(outcome).(PatchOutcome), err
-	})
+	out, err := remembered(ctx, a, w, asked{"patch", in}, func(w Write) (PatchOutcome, error) { return a.patchList(ctx, w, in) })
+	if err == nil {
+		a.acknowledge(ctx, &out.Outcome, normalWait)
+	}
+	return out, err
+}
+
+func (a *Actions) patchList(ctx context.Context, w Write, in ListPatch) (PatchOutcome, error) {
+	h, err := a.editable(ctx)
+	if err != nil {
+		return PatchOutcome{}, err
+	}
+	if _, err := listOf(h.from, in.List); err != nil {
+		return PatchOutcome{}, err
+	}
+	add, remove, err := normalForms(&h.from.Document, in)
+	if err != nil {
+		return PatchOutcome{}, err
+	}
+	old, err := a.stored(ctx, h.from, in.List)
+	if err != nil {
+		return PatchOutcome{}, err
+	}
+	patch, err := old.Patch(add, remove)
+	if err != nil {
+		return PatchOutcome{}, fmt.Errorf("patch list %s: %w", in.List, err)
+	}
+	answer := func(o Outcome) any {
+		return PatchOutcome{Outcome: o, Added: patch.Added, Removed: patch.Removed, Already: patch.Already, Unknown: patch.Unknown}
+	}
+	var outcome Outcome
+	switch {
+	case in.DryRun:
+	case patch.Added+patch.Removed == 0:
+		outcome.Release = h.newest.Number
+	default:
+		outcome, err = a.changeLists(ctx, w, listChange{action: "patch", target: in.List, blobs: patch.Blobs,
+			lists:   []newIndex{{in.List, h.from.Lists[in.List], patch.Index}},
+			details: map[string]any{"added": patch.Added, "removed": patch.Removed, "count": patch.Index.Count}, answer: answer})
+	}
+	return answer(outcome).(PatchOutcome), err
 }
 
 // normalForms are the ids of a patch as the list holds them. Problems never repeat an id.
@@ -193,40 +205,47 @@ func normalForms(doc *release.Document, in ListPatch) (add, remove []string, err
 	return add, remove, p.Err("bad_ids", "the patch is wrong; nothing was changed")
 }
 
-// listChange is a list's new content on its way to a release.
+// listChange is new content of lists on its way to a release.
 type listChange struct {
-	action, list string
-	seen         release.Digest // of the index that the change was made from
-	index        *whitelist.IndexBlob
-	blobs        []whitelist.Blob
-	details      map[string]any
-	answer       func(Outcome) any
+	action, target string
+	lists          []newIndex
+	blobs          []whitelist.Blob // chunks
+	details        map[string]any
+	answer         func(Outcome) any
 }
 
-// changeList makes the release, unless somebody else changed the same list meanwhile.
-// Other changes do not matter: the new release is made from the newest.
-func (a *Actions) changeList(ctx context.Context, w Write, c listChange) (out Outcome, err error) {
+// newIndex is what a list becomes.
+type newIndex struct {
+	list  string
+	seen  release.Digest // of the index that the change was made from
+	index *whitelist.IndexBlob
+}
+
+// changeLists makes the release, unless somebody else changed one of the lists
+// meanwhile. Other changes do not matter: the new release is made from the newest.
+func (a *Actions) changeLists(ctx context.Context, w Write, c listChange) (out Outcome, err error) {
 	err = a.alone(ctx, func(ctx context.Context) error {
-		parent, from, err := a.latest(ctx)
+		h, err := a.editable(ctx)
 		if err != nil {
 			return err
 		}
-		if from.Lists[c.list] != c.seen {
-			return fault.New(fault.Conflict, "list_changed", "somebody else changed list %s meanwhile", c.list).WithHint("try again")
-		}
-		doc := from.Document
+		doc, lists, blobs := h.from.Document, maps.Clone(h.from.Lists), c.blobs
 		doc.Lists = slices.Clone(doc.Lists)
-		digest := release.DigestOf(c.index.Bytes())
-		for i := range doc.Lists {
-			if doc.Lists[i].Key == c.list {
-				doc.Lists[i].Digest, doc.Lists[i].Count = digest.String(), c.index.Count
+		for _, n := range c.lists {
+			if h.from.Lists[n.list] != n.seen {
+				return fault.New(fault.Conflict, "list_changed", "somebody else changed list %s meanwhile", n.list).WithHint("try again")
 			}
+			data := n.index.Bytes()
+			digest := release.DigestOf(data)
+			for i := range doc.Lists {
+				if doc.Lists[i].Key == n.list {
+					doc.Lists[i].Digest, doc.Lists[i].Count = digest.String(), n.index.Count
+				}
+			}
+			lists[n.list] = digest
+			blobs = append(blobs, whitelist.Blob{Digest: digest, Bytes: data})
 		}
-		lists := maps.Clone(from.Lists)
-		lists[c.list] = digest
-		c.details["count"] = c.index.Count
-		out, err = a.commit(ctx, w, draft{action: c.action, target: c.list, details: c.details, parent: parent, from: from, answer: c.answer,
-			blobs: append(c.blobs, whitelist.Blob{Digest: digest, Bytes: c.index.Bytes()}),
+		out, err = a.commit(ctx, w, draft{action: c.action, target: c.target, details: c.details, head: h, answer: c.answer, blobs: blobs,
 			change: release.Change{Document: &doc, Lists: lists,
 				Cause: release.Cause{Action: c.action, By: w.Actor.Name, Reason: w.Reason}}})
 		return err

@@ -99,14 +99,15 @@ func (a *Actions) earlier(ctx context.Context, w Write, prints []release.Digest,
 	return true, a.follow(ctx)
 }
 
-// follow takes the newest release of the ledger into use, if it is not yet.
+// follow takes the newest release of the ledger into use, if it is not yet. A
+// ledger that is behind what is served has none.
 func (a *Actions) follow(ctx context.Context) error {
-	s, m, err := a.latest(ctx)
-	if err != nil || m == nil {
+	h, err := a.head(ctx)
+	if err != nil || h.written == nil || h.lost > 0 {
 		return err
 	}
-	if err := a.Keeper.Accept(ctx, s, a.Ledger, publisher); err != nil {
-		return fmt.Errorf("serve release %d: %w", s.Number, err)
+	if err := a.Keeper.Accept(ctx, h.newest, a.Ledger, publisher); err != nil {
+		return fmt.Errorf("serve release %d: %w", h.newest.Number, err)
 	}
 	return nil
 }

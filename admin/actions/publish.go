@@ -29,20 +29,26 @@ type Publication struct {
 // contradicts it is the conflict held. A base that is no longer the newest
 // release is the conflict stale_base, whose Data has what changed on both sides.
 func (a *Actions) Publish(ctx context.Context, w Write, p Publication) (Outcome, error) {
-	return remembered(ctx, a, w, asked{"publish", p}, func(w Write) (out Outcome, err error) {
+	out, err := remembered(ctx, a, w, asked{"publish", p}, func(w Write) (out Outcome, err error) {
 		doc, source, err := release.ParseSource(p.File, p.Document)
 		if err != nil {
 			return Outcome{}, err
 		}
 		err = a.alone(ctx, func(ctx context.Context) error {
-			parent, from, err := a.latest(ctx)
+			h, err := a.head(ctx)
+			if err == nil {
+				err = h.known()
+			}
 			if err != nil {
 				return err
 			}
-			if parent.Number != p.Base {
-				return a.stale(ctx, p.Base, from, doc)
+			if h.newest.Number != p.Base {
+				return a.stale(ctx, p.Base, h.written, doc)
 			}
-			d := draft{action: "publish", target: p.File, parent: parent, from: from,
+			if err := h.open(); err != nil {
+				return err
+			}
+			d := draft{action: "publish", target: p.File, head: h,
 				details: map[string]any{"release_holds": p.ReleaseHolds, "big_move": p.BigMove, "region_removed": p.RegionRemoved, "allow_empty": p.AllowEmpty}}
 			if err := a.fill(ctx, &d, doc, source, p); err != nil {
 				return err
@@ -54,14 +60,18 @@ func (a *Actions) Publish(ctx context.Context, w Write, p Publication) (Outcome,
 				return err
 			}
 			if out, err = a.commit(ctx, w, d); fault.CodeOf(err) == "stale_base" { // another control node was faster
-				if _, from, err = a.latest(ctx); err == nil {
-					err = a.stale(ctx, p.Base, from, doc)
+				if h, err = a.head(ctx); err == nil {
+					err = a.stale(ctx, p.Base, h.written, doc)
 				}
 			}
 			return err
 		})
 		return out, err
 	})
+	if err == nil {
+		a.acknowledge(ctx, &out, normalWait)
+	}
+	return out, err
 }
 
 // fill completes the document: lists and tables get their digests, operational

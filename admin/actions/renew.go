@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"dispatch.example/dispatch/fleet"
 	"dispatch.example/dispatch/ledger"
 	"dispatch.example/dispatch/release"
 )
@@ -41,10 +42,14 @@ func (a *Actions) KeepRecordsFresh(ctx context.Context, log *slog.Logger) error 
 // renew makes a set of records for the newest release with a higher seq.
 func (a *Actions) renew(ctx context.Context) error {
 	return a.alone(ctx, func(ctx context.Context) error {
-		s, m, err := a.latest(ctx)
-		if err != nil || m == nil {
+		h, err := a.head(ctx)
+		if err == nil {
+			err = h.known()
+		}
+		if err != nil || h.from == nil || h.rollout.Canary != "" { // a canary lasts for seconds
 			return err
 		}
+		s := h.newest
 		set, err := release.Renew(s, a.Keys.Trust(), a.Keys.Record, now())
 		if err != nil {
 			return err
@@ -54,6 +59,10 @@ func (a *Actions) renew(ctx context.Context) error {
 			return fmt.Errorf("keep renewed records: %w", err)
 		}
 		s.Records = set
-		return a.Keeper.Accept(ctx, s, a.Ledger, publisher)
+		if err := a.Keeper.Accept(ctx, s, a.Ledger, publisher); err != nil {
+			return err
+		}
+		a.desk.put(fleet.Offer{All: s})
+		return nil
 	})
 }

@@ -254,12 +254,10 @@ func TestADatabaseBehindWhatIsServedChangesNothing(t *testing.T) {
 		other.do.Keeper, other.do.Loader, other.do.Keys = keeper, loader, c.keys
 	}
 	adopt(2)
-	for _, r := range []*reply{other.publish(0, bank, ""), other.emergency(swapOut), other.bring("d-1\n", ""), other.post(actions.OnCall, "/releases/1/relive", `{"reason":"test"}`)} {
-		if r.status == http.StatusNotFound { // relive looks for its release first
-			continue
-		}
-		if p := r.refused(http.StatusConflict, "store_behind"); p.Hint == "" {
-			t.Error("store_behind says no next step")
+	for _, r := range []*reply{other.publish(0, bank, ""), other.bring("d-1\n", ""), other.patch(`{"add":["d-1"],"reason":"test"}`),
+		other.post(actions.Administrator, "/keys/rehash", `{"reason":"test"}`)} {
+		if p := r.refused(http.StatusConflict, "store_behind"); !strings.Contains(p.Hint, "releases adopt") {
+			t.Errorf("store_behind names no next step: %q", p.Hint)
 		}
 	}
 	if rows := must2(other.store.Head(t.Context(), release.StreamEdge))(t); rows != 0 {
