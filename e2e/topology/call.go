@@ -308,3 +308,24 @@ func hostsOf(doc []byte) ([]string, error) {
 	}
 	return slices.Sorted(maps.Keys(parsed.Domains())), nil
 }
+
+// Get wants an answer of that status whose body holds the words.
+func Get(ctx context.Context, url string, status int, words string) error {
+	limited, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(limited, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // leaves no goroutine behind
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }() // read to its end
+	text, err := io.ReadAll(resp.Body)
+	if err == nil && (resp.StatusCode != status || !bytes.Contains(text, []byte(words))) {
+		err = fmt.Errorf("%s: status %d, want %d and %q in %.300q", url, resp.StatusCode, status, words, text)
+	}
+	return err
+}

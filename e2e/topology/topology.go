@@ -20,6 +20,7 @@
 package topology
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,7 +90,7 @@ func Build(ctx context.Context, dir string) (program string, err error) {
 // Start starts everything, publishes the document and returns when every edge
 // serves it.
 func Start(ctx context.Context, opt Options) (_ *Topology, err error) {
-	opt.Controls, opt.Edges = max(opt.Controls, 1), max(opt.Edges, 2)
+	opt.Controls, opt.Edges = cmp.Or(opt.Controls, 1), cmp.Or(opt.Edges, 2)
 	if opt.Log == nil {
 		opt.Log = func(string, ...any) {}
 	}
