@@ -11,9 +11,8 @@ import (
 	"dispatch.example/dispatch/policy"
 )
 
-// Limits of a published document. Replicas refuse nothing below twice these
-// numbers (domain.MaxRegions, domain.MaxEndpoints; the rest is bounded by memory
-// alone), so what was published always loads.
+// Limits of a published document. Replicas load up to loadFactor times these
+// numbers, so what was published always loads.
 const (
 	MaxApps            = 256
 	MaxHosts           = 64 // of an app

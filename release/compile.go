@@ -24,6 +24,9 @@ type compilation struct {
 }
 
 func (c *compilation) compile(ctx context.Context, book recorder) error {
+	if err := guardForm(&c.next.Manifest.Document); err != nil {
+		return err
+	}
 	c.sameEnv = c.cur != nil
 	for _, step := range []func(context.Context) error{c.sessions, c.lists, c.tables} {
 		if err := step(ctx); err != nil {

@@ -2,6 +2,7 @@ package release
 
 import (
 	"fmt"
+	"slices"
 
 	"dispatch.example/dispatch/domain"
 	"dispatch.example/dispatch/internal/fault"
@@ -39,6 +40,43 @@ func (l *Loader) Guard(next, cur *Snapshot) error {
 		}
 	}
 	return guardMoves(next, cur)
+}
+
+// loadFactor is by how much a release may pass the limits of a published document
+// and still load: whoever raises a limit can then do so one program after another.
+const loadFactor = 2
+
+// guardForm refuses what the compiler would not look at: more of something than
+// was ever published, which costs the time and the memory of the whole process,
+// and words that nothing here knows.
+func guardForm(doc *Document) error {
+	var p fault.Problems
+	limit := func(path string, n, most int) {
+		if n > loadFactor*most {
+			p.Addf(path, "%d are more than may be loaded, %d", n, loadFactor*most)
+		}
+	}
+	word := func(path, word string, known ...string) {
+		if word != "" && !slices.Contains(known, word) {
+			p.Addf(path, "%s is not one of %v", quote(word), known)
+		}
+	}
+	limit("apps", len(doc.Apps), MaxApps)
+	limit("lists", len(doc.Lists), MaxLists)
+	limit("tables", len(doc.Tables), MaxTables)
+	for i := range doc.Apps {
+		app, path := &doc.Apps[i], fmt.Sprintf("apps[%d]", i)
+		limit(path+".hosts", len(app.Hosts), MaxHosts)
+		limit(path+".policies", len(app.Policies), MaxPolicies)
+		limit(path+".regions", len(app.Regions), MaxAppRegions)
+		for j := range app.Regions {
+			limit(fmt.Sprintf("%s.regions[%d].endpoints", path, j), len(app.Regions[j].Endpoints), MaxRegionEndpoints)
+		}
+		word(path+".id_case", app.IDCase, CaseExact, CaseFold)
+		word(path+".identity.user", app.Identity.User, FromTrustedProxy, FromAnyone)
+		word(path+".identity.device", app.Identity.Device, FromTrustedProxy, FromAnyone)
+	}
+	return p.Err("bad_form", "the release is not one that was checked")
 }
 
 // guardNames refuses two apps that one request could mean.
