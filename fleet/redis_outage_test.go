@@ -37,12 +37,14 @@ func TestSEC05ForgedNudgesChangeNothing(t *testing.T) {
 	for range 100 {
 		forge()
 	}
-	eventually(t, 20*time.Second, func() bool { return counted(source.nudges) >= 100_000 })
-	looked := counted(source.looks) - looks
-	bound := lookBurst + looksPerSecond*math.Ceil(time.Since(began).Seconds()) + // nudges
-		math.Ceil(time.Since(began).Seconds()/(0.7*PollEvery.Seconds())) + 1 // polls
-	if looked > bound {
-		t.Errorf("100,000 messages in %v caused %.0f looks, want %.0f at most", time.Since(began), looked, bound)
+	looked := func() float64 { return counted(source.looks) - looks }
+	bound := func() float64 { // of looks: the nudges' and the polls'
+		seconds := math.Ceil(time.Since(began).Seconds())
+		return lookBurst + looksPerSecond*seconds + seconds/(0.7*PollEvery.Seconds()) + 1
+	}
+	eventually(t, 20*time.Second, func() bool { return counted(source.nudges) >= 100_000 || looked() > bound() })
+	if looked() > bound() {
+		t.Errorf("100,000 messages in %v caused %.0f looks, want %.0f at most", time.Since(began), looked(), bound())
 	}
 	if s := r.keeper.Status(); s.Number != 1 || len(s.Refused) != 0 {
 		t.Errorf("status = %+v", s)
