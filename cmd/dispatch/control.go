@@ -94,6 +94,7 @@ func (p *process) controlOnce(ctx context.Context) (err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return do.KeepRecordsFresh(ctx, p.log) })
 	g.Go(func() error { return do.RunRollouts(ctx, p.log) })
+	g.Go(func() error { return p.node.roster.Run(ctx) })
 	if p.sink != nil {
 		g.Go(func() error { return p.sink.run(ctx, st) })
 	}
@@ -102,7 +103,7 @@ func (p *process) controlOnce(ctx context.Context) (err error) {
 
 func (p *process) storeOptions() store.Options {
 	seal := p.keys.ListSeal.All()
-	opt := store.Options{Log: p.log, FourEyesOff: p.cfg.FourEyes == "off", Seal: store.SealKeys{Current: seal[0].Secret()}}
+	opt := store.Options{Log: p.log, Now: p.now, FourEyesOff: p.cfg.FourEyes == "off", Seal: store.SealKeys{Current: seal[0].Secret()}}
 	if len(seal) > 1 {
 		opt.Seal.Previous = seal[1].Secret()
 	}

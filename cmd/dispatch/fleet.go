@@ -257,7 +257,6 @@ func (n *node) run(ctx context.Context, g *errgroup.Group) {
 		g.Go(func() error { return n.controls.Run(ctx) })
 	}
 	if n.roster != nil {
-		g.Go(func() error { return n.roster.Run(ctx) })
 		g.Go(func() error { return n.p.serve(ctx, n.fleetServer(), n.p.fleetL) })
 	}
 }

@@ -47,6 +47,7 @@ type process struct {
 	sink     *auditSink        // nil: none
 	sessions *fleet.SessionMap // nil: none
 	glass    *breakGlass
+	clock    *clockWatch
 	handler  *handler.Handler
 	admin    atomic.Pointer[http.Handler] // nil until the control side is up
 	store    atomic.Pointer[store.Store]  // the same
@@ -107,7 +108,7 @@ func (p *process) build() error {
 	if p.keeper, err = release.NewKeeper(p.loader, p.disk); err != nil {
 		return err
 	}
-	p.glass = newBreakGlass(p)
+	p.glass, p.clock = newBreakGlass(p), newClockWatch(p)
 	if p.node, err = newNode(p); err != nil {
 		return err
 	}
@@ -226,6 +227,7 @@ func (p *process) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return p.serve(ctx, handler.OpsServer(p.handler.Ops(), p.log), p.ops) })
 	g.Go(func() error { return p.logReleases(ctx) })
+	g.Go(func() error { return p.clock.run(ctx) })
 	if p.cfg.Role.serves() {
 		g.Go(func() error { return p.serve(ctx, p.glass.server(), p.overrideL) })
 		g.Go(func() error { return p.glass.run(ctx) })

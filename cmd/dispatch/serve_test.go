@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -29,6 +30,7 @@ type running struct {
 	t                         *testing.T
 	public, admin, ops, token string
 	alone                     bool // its control side may never come up
+	cli                       *commands
 	log                       *printed
 	stop                      func() (exit int)
 }
@@ -102,7 +104,8 @@ func launch(t *testing.T, r *running, args []string) *running {
 	ctx, cancel := context.WithCancel(t.Context())
 	out, ended := new(printed), make(chan int, 1)
 	go func() {
-		ended <- run(ctx, append([]string{"serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--fleet-listen", "127.0.0.1:0"}, args...), out, r.log)
+		cli := cmp.Or(r.cli, new(commands))
+		ended <- cli.run(ctx, append([]string{"serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--fleet-listen", "127.0.0.1:0"}, args...), out, r.log)
 	}()
 	var once sync.Once
 	var exit int
@@ -153,6 +156,17 @@ func (r *running) awaitText(pattern string, read func() string) {
 			r.t.Fatalf("never read %q:\n%s\n%s", pattern, text, r.log)
 		}
 	}
+}
+
+// metric is the value of the first series that matches, empty if there is none.
+func (r *running) metric(pattern string) string {
+	r.t.Helper()
+	_, body := r.get(r.ops + "/metrics")
+	m := regexp.MustCompile(`(?m)^` + pattern + ` (\S+)$`).FindSubmatch(body)
+	if m == nil {
+		return ""
+	}
+	return string(m[1])
 }
 
 // answer is what tests read of a public answer.
