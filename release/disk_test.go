@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // written is a folder with releases 1 to n and the bank that made them.
@@ -46,20 +47,14 @@ func newest(t *testing.T, dir string) string {
 	return must((&Disk{dir: dir}).files())[0].path
 }
 
-// P6: no flipped byte and no shortened file is ever taken for a release.
-func TestDamagedGenerationIsDetected(t *testing.T) {
+// P6 of safety.md: of a disk copy, no flipped byte and no shortened file is ever
+// taken for a release or a part of one.
+func TestP06DamagedCopyIsDetected(t *testing.T) {
 	t.Parallel()
 	b, dir := written(t, 1)
 	path := newest(t, dir)
 	data := must(os.ReadFile(path))
-	body := bytes.IndexByte(data, '\n')
-	step := func(i int) int { // every byte of the header, then a prime stride
-		if i <= body {
-			return 1
-		}
-		return 7
-	}
-	for i := 0; i < len(data); i += step(i) {
+	for i := range data {
 		for _, flip := range []byte{0x01, 0x20, 0x80} {
 			bad := slices.Clone(data)
 			bad[i] ^= flip
@@ -74,8 +69,23 @@ func TestDamagedGenerationIsDetected(t *testing.T) {
 	if _, _, err := decodeGeneration(append(slices.Clone(data), '\n')); !errors.Is(err, errDamaged) {
 		t.Errorf("a byte more: %v", err)
 	}
-	if s, blobs, err := decodeGeneration(data); err != nil || !bytes.Equal(s.Manifest, must(b.first.Encode())) || len(blobs) == 0 {
+	s, blobs, err := decodeGeneration(data)
+	if err != nil || !bytes.Equal(s.Manifest, must(b.first.Encode())) || len(blobs) == 0 {
 		t.Errorf("the file as it was: %v", err)
+	}
+	for _, digest := range blobs {
+		data := must(os.ReadFile((&Disk{dir: dir}).blobPath(digest)))
+		for i := range data {
+			disk := must(OpenDisk(t.TempDir()))
+			bad := slices.Clone(data)
+			bad[i] ^= 0x01
+			for _, damaged := range [][]byte{bad, data[:i]} {
+				overwrite(t, disk.blobPath(digest), damaged)
+				if got, err := disk.Blob(t.Context(), digest); !errors.Is(err, fs.ErrNotExist) || got != nil {
+					t.Fatalf("byte %d of blob %s: %v", i, digest, err)
+				}
+			}
+		}
 	}
 }
 
@@ -155,8 +165,8 @@ func TestNothingUsableSaysWhy(t *testing.T) {
 	}
 }
 
-// What an older program cannot read it must not destroy.
-func TestNewerFormatStaysUntouched(t *testing.T) {
+// P26 of safety.md: what an older program cannot read it must not destroy.
+func TestP26NewerFormatStaysUntouched(t *testing.T) {
 	t.Parallel()
 	b, dir := written(t, 2)
 	body := []byte(`{"a format":"to come"}`)
@@ -292,6 +302,69 @@ func TestDiskGivesBlobs(t *testing.T) {
 	cancel()
 	if _, err := disk.Blob(ctx, digest); !errors.Is(err, context.Canceled) {
 		t.Errorf("after the end: %v", err)
+	}
+}
+
+// What was fetched for a release that has not loaded yet is there once, is taken
+// over by it, and outlives what others write meanwhile.
+func TestDiskKeepsWhatWasFetched(t *testing.T) {
+	t.Parallel()
+	b, dir := written(t, 1)
+	disk := must(OpenDisk(dir))
+	data := []byte("198.51.100.0/24,hf\n")
+	digest := DigestOf(data)
+	if err := disk.Keep(digest, []byte("other")); err == nil {
+		t.Error("kept under a wrong name")
+	}
+	for range 2 {
+		if err := disk.Keep(digest, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := disk.Keep(b.first.Tables["cn-prefixes"], b.blobs[b.first.Tables["cn-prefixes"]]); err != nil {
+		t.Fatal(err) // which is there already
+	}
+	second := next(b.first, nil)
+	if err := disk.Write(t.Context(), b.sign(second), nil, b.blobs); err != nil { // which prunes
+		t.Fatal(err)
+	}
+	disk = must(OpenDisk(dir)) // a start in between
+	if got, err := disk.Blob(t.Context(), digest); err != nil || !bytes.Equal(got, data) {
+		t.Fatalf("read %q, %v", got, err)
+	}
+	third := b.sign(next(second, nil))
+	nobody := brokenBlobs(func(Digest) ([]byte, error) { return nil, errors.New("fetched again") })
+	if err := disk.Write(t.Context(), third, []Digest{digest}, nobody); err != nil {
+		t.Fatal(err)
+	}
+	left := must(filepath.Glob(filepath.Join(dir, "blobs", "*"+fetchedExt)))
+	if got, err := os.ReadFile(disk.blobPath(digest)); err != nil || !bytes.Equal(got, data) || len(left) != 0 {
+		t.Errorf("taken over as %q, %v; left %v", got, err, left)
+	}
+
+	waiting, damaged := DigestOf([]byte("waiting")), DigestOf([]byte("damaged"))
+	if err := errors.Join(disk.Keep(waiting, []byte("waiting")), disk.Keep(damaged, []byte("damaged"))); err != nil {
+		t.Fatal(err)
+	}
+	overwrite(t, disk.blobPath(damaged)+fetchedExt, nil) // a crash before it was synced
+	if _, err := disk.Blob(t.Context(), damaged); !errors.Is(err, fs.ErrNotExist) || disk.Bad() != 1 {
+		t.Errorf("a damaged one: %v", err)
+	}
+	old := time.Now().Add(-2 * fetchedFor)
+	if err := os.Chtimes(disk.blobPath(waiting)+fetchedExt, old, old); err != nil {
+		t.Fatal(err)
+	}
+	if err := disk.Write(t.Context(), b.sign(next(next(second, nil), nil)), nil, b.blobs); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := disk.Blob(t.Context(), waiting); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("one that nobody took over for two hours: %v", err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := disk.Keep(waiting, []byte("waiting")); err == nil || !strings.Contains(err.Error(), dir) {
+		t.Errorf("without a folder: %v", err)
 	}
 }
 

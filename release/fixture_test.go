@@ -89,9 +89,12 @@ type bank struct {
 	first *Manifest
 }
 
-func newBank(tb testing.TB) *bank {
+func newBank(tb testing.TB) *bank { return newBankIn(tb, tb.TempDir()) }
+
+// newBankIn has its key files in a folder.
+func newBankIn(tb testing.TB, dir string) *bank {
 	tb.Helper()
-	keys, err := LoadKeys(KeyFilesIn(tb.TempDir()), true)
+	keys, err := LoadKeys(KeyFilesIn(dir), true)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -206,15 +206,6 @@ func TestForkIsNamed(t *testing.T) {
 	wantCode(t, err, "fork")
 }
 
-// SEC4 and P7: yesterday's release is signed, and refused.
-func TestOldReleasesStayOld(t *testing.T) {
-	t.Parallel()
-	b := newBank(t)
-	cur := b.load(t, next(b.first, nil), nil)
-	_, err := b.loader(nil).Load(t.Context(), b.sign(b.first), b.blobs, cur)
-	wantCode(t, err, "stale")
-}
-
 func TestMarksLetMovesPass(t *testing.T) {
 	t.Parallel()
 	b := newBank(t)
