@@ -98,10 +98,10 @@ func TestP25FailoverLosesNothingAcknowledged(t *testing.T) {
 			if len(w.acknowledged) == 0 {
 				t.Error("nothing was acknowledged")
 			}
-			for n, note := range w.acknowledged {
-				got, err := s.Release(t.Context(), release.StreamEdge, n)
-				if err != nil || got.Signature != note {
-					t.Errorf("acknowledged release %d: %q, %v, want %q", n, got.Signature, err, note)
+			for _, want := range w.acknowledged {
+				got, err := s.Release(t.Context(), release.StreamEdge, want.Number)
+				if err != nil || got.Signature != want.Signature {
+					t.Errorf("acknowledged release %d: %q, %v, want %q", want.Number, got.Signature, err, want.Signature)
 				}
 			}
 			verify(t, s)
@@ -120,13 +120,13 @@ type writers struct {
 	stop func()
 
 	mu           sync.Mutex
-	acknowledged map[uint64]string // number → signature
+	acknowledged []release.Signed // a number twice if the first was lost
 }
 
 func startWriters(t *testing.T, s *Store) *writers {
 	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup
-	w := &writers{acknowledged: map[uint64]string{}, stop: func() { cancel(); group.Wait() }}
+	w := &writers{stop: func() { cancel(); group.Wait() }}
 	t.Cleanup(w.stop)
 	for i := range 4 {
 		group.Go(func() {
@@ -135,11 +135,11 @@ func startWriters(t *testing.T, s *Store) *writers {
 			for try := 0; ctx.Err() == nil; try++ {
 				head, err := s.Head(ctx, release.StreamEdge)
 				if err == nil {
-					release := next(head, head+1)
-					release.Signed.Signature = fmt.Sprintf("writer %d, try %d", i, try)
-					if err = s.Append(ctx, release); err == nil {
+					write := next(head, head+1)
+					write.Signed.Signature = fmt.Sprintf("writer %d, try %d", i, try)
+					if err = s.Append(ctx, write); err == nil {
 						w.mu.Lock()
-						w.acknowledged[head+1] = release.Signed.Signature
+						w.acknowledged = append(w.acknowledged, write.Signed)
 						w.mu.Unlock()
 					}
 				}
