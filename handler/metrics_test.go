@@ -122,7 +122,6 @@ func TestOpsListener(t *testing.T) {
 		"/metrics":                  "dispatch_release_number 412",
 		"/debug/pprof/":             "goroutine",
 		"/debug/pprof/heap?debug=1": "heap profile",
-		"/debug/pprof/cmdline":      "handler",
 	} {
 		w := httptest.NewRecorder()
 		f.handler.Ops().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))

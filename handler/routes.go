@@ -25,13 +25,13 @@ func (h *Handler) publicRoutes(e *echo.Echo) {
 	e.Match(getOrHead, "/readyz", h.safe(h.ready()))
 }
 
-// opsRoutes is for operators and their Prometheus: loopback by default.
+// opsRoutes is for operators and their Prometheus: loopback by default. There is
+// no pprof/cmdline: a command line may hold the password of a database.
 func (h *Handler) opsRoutes(e *echo.Echo) {
 	e.Match(getOrHead, "/healthz", h.safe(h.alive))
 	e.Match(getOrHead, "/readyz", h.safe(h.ready(h.checks...)))
 	e.GET("/metrics", echo.WrapHandler(promhttp.HandlerFor(h.registry, promhttp.HandlerOpts{})))
 	e.GET("/debug/pprof/*", echo.WrapHandler(http.HandlerFunc(pprof.Index)))
-	e.GET("/debug/pprof/cmdline", echo.WrapHandler(http.HandlerFunc(pprof.Cmdline)))
 	e.GET("/debug/pprof/profile", echo.WrapHandler(http.HandlerFunc(pprof.Profile)))
 	e.GET("/debug/pprof/symbol", echo.WrapHandler(http.HandlerFunc(pprof.Symbol)))
 	e.GET("/debug/pprof/trace", echo.WrapHandler(http.HandlerFunc(pprof.Trace)))
