@@ -2,6 +2,7 @@ package whitelist
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -10,6 +11,10 @@ import (
 
 	"dispatch.example/dispatch/internal/fault"
 )
+
+// ErrNoRaw is what Stored.Raw wraps when the ids of a chunk are kept nowhere: it
+// came from the fleet, which has hashes alone.
+var ErrNoRaw = errors.New("the raw ids are not stored")
 
 // Stored is a list as the store keeps it, on the control side.
 type Stored struct {
@@ -218,7 +223,7 @@ func (s *Stored) Rehash(key Key) (*Content, error) {
 }
 
 // shared is how many ids of the list c holds too. Where both have the same
-// chunk, nothing is read.
+// chunk, nothing is read. A chunk without raw ids counts as replaced.
 func (s *Stored) shared(c *Content) (int, error) {
 	sameBits := c.blob.Bits == s.Index.Bits
 	count := 0
@@ -228,6 +233,9 @@ func (s *Stored) shared(c *Content) (int, error) {
 			continue
 		}
 		g, err := s.load(n)
+		if errors.Is(err, ErrNoRaw) {
+			continue
+		}
 		if err != nil {
 			return 0, err
 		}

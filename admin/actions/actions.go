@@ -147,6 +147,8 @@ type Options struct {
 	Fleet      Fleet         // nil: this process alone serves
 	Copies     release.Blobs // that this process has beside the ledger, on its disk; nil: none
 	CanaryTime time.Duration // default CanaryTime
+
+	Now func() time.Time // default time.Now
 }
 
 // Actions does what operators ask for.
@@ -173,6 +175,9 @@ func New(opt Options) (*Actions, error) {
 		opt.CanaryTime = CanaryTime
 	}
 	opt.Ledger = patient{opt.Ledger}
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
 	a := &Actions{Options: opt, turn: make(chan struct{}, 1), desk: newDesk(), woke: make(chan struct{}, 1)}
 	a.turn <- struct{}{}
 	return a, nil
@@ -197,7 +202,7 @@ func (a *Actions) alone(ctx context.Context, f func(context.Context) error) erro
 }
 
 // now is when a change is made. Releases carry it; nothing compares with it.
-func now() time.Time { return time.Now().UTC() }
+func (a *Actions) now() time.Time { return a.Now().UTC() }
 
 // document is what m holds, also of no manifest.
 func document(m *release.Manifest) *release.Document { return &cmp.Or(m, &release.Manifest{}).Document }

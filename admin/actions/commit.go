@@ -69,7 +69,7 @@ func (a *Actions) preview(ctx context.Context, d draft) (Outcome, error) {
 		}
 	}
 	// Signing finds answers that are too large; what it signed goes no further.
-	if _, err := release.Sign(next, a.Keys, now()); err != nil {
+	if _, err := release.Sign(next, a.Keys, a.now()); err != nil {
 		return Outcome{}, err
 	}
 	snapshot, err := a.Loader.Draft(ctx, next, a.blobs(d), cur)
@@ -113,7 +113,7 @@ func (a *Actions) commit(ctx context.Context, w Write, d draft) (Outcome, error)
 	if err != nil {
 		return Outcome{}, err
 	}
-	s, err := release.Sign(next, a.Keys, now())
+	s, err := release.Sign(next, a.Keys, a.now())
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -186,7 +186,7 @@ func (a *Actions) next(ctx context.Context, d draft) (*release.Manifest, error) 
 		return nil, fmt.Errorf("read approved hosts: %w", err)
 	}
 	c := d.change
-	c.Created = now()
+	c.Created = a.now()
 	c.Approve.Hosts = slices.Sorted(maps.Keys(approved))
 	keys := a.Keys.IDs()
 	c.Keys, c.Above, c.Format = &keys, d.numbered, a.Fleet.Format()

@@ -107,7 +107,7 @@ func (a *Actions) revived(ctx context.Context, from, old *release.Manifest) (dra
 	}
 	// Night work stays: what old's document says otherwise is not a wish of today.
 	ops, _ := from.Operational.Carry(&from.Document, &doc, false)
-	warnings, err := release.Check(&doc, release.CheckContext{Suffixes: a.Suffixes, Now: now(), Operational: &ops, Geo: a.Geo, AllowExpired: true})
+	warnings, err := release.Check(&doc, release.CheckContext{Suffixes: a.Suffixes, Now: a.now(), Operational: &ops, Geo: a.Geo, AllowExpired: true})
 	if err != nil {
 		return draft{}, err
 	}

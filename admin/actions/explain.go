@@ -60,6 +60,9 @@ func (a *Actions) Explain(ctx context.Context, who Actor, q Question) (Explanati
 		return Explanation{}, fault.New(fault.NotFound, "unknown_app", "no app has the key %q", q.App).
 			WithHint("GET /api/v1/apps lists them")
 	}
+	if q.At.IsZero() {
+		q.At = a.now()
+	}
 	req, absent, err := q.request(app)
 	if err != nil {
 		return Explanation{}, err
@@ -84,9 +87,6 @@ func (a *Actions) Explain(ctx context.Context, who Actor, q Question) (Explanati
 func (q Question) request(app *release.Served) (policy.Request, []string, error) {
 	req := policy.Request{Now: q.At, AppVersion: q.AppVersion, Platform: q.Platform, Channel: q.Channel,
 		Carrier: q.Carrier, Locale: q.Locale, Hint: q.Origin}
-	if req.Now.IsZero() {
-		req.Now = now()
-	}
 	var absent []string
 	id := func(name, raw string) string {
 		form, why := app.IDs.Normalize(raw)

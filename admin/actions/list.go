@@ -329,7 +329,12 @@ func (a *Actions) stored(ctx context.Context, m *release.Manifest, list string) 
 			return nil, err
 		}
 		return &whitelist.Stored{Key: key, Of: l.Of, Index: index, Raw: func(n int) ([]byte, error) {
-			return a.Ledger.Raw(ctx, index.Digests[n])
+			raw, err := a.Ledger.Raw(ctx, index.Digests[n])
+			if fault.CodeOf(err) == "no_raw_ids" {
+				err = fault.New(fault.Conflict, "no_raw_ids", "raw ids of list %s are not in the database: it was adopted from the fleet", list).
+					WithHint("import the whole list again").Because(whitelist.ErrNoRaw)
+			}
+			return raw, err
 		}}, nil
 	}
 	return nil, fault.New(fault.Unavailable, "missing_key", "list %s is hashed under the key %s, which is not here", list, index.KeyID).

@@ -91,7 +91,7 @@ func (a *Actions) fill(ctx context.Context, d *draft, doc *release.Document, sou
 	for _, l := range document(d.from).Lists {
 		stored[l.Key] = l.Count
 	}
-	warnings, err := release.Check(doc, release.CheckContext{Source: source, Suffixes: a.Suffixes, Now: now(), Previous: old,
+	warnings, err := release.Check(doc, release.CheckContext{Source: source, Suffixes: a.Suffixes, Now: a.now(), Previous: old,
 		Operational: &ops, Lists: stored, Tables: parts.prefixes, Geo: a.Geo})
 	if e, ok := errors.AsType[*fault.Error](err); err != nil && !ok {
 		return err

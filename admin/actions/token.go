@@ -39,7 +39,7 @@ func (a *Actions) CreateToken(ctx context.Context, w Write, n NewToken) (ledger.
 		if err := w.remember(m); err != nil { // a secret is not kept
 			return m, err
 		}
-		m.Token, m.secret, err = a.Ledger.CreateToken(ctx, ledger.NewToken{Type: "api", Name: n.Name, Role: n.Role, Expires: now().Add(n.Life)},
+		m.Token, m.secret, err = a.Ledger.CreateToken(ctx, ledger.NewToken{Type: "api", Name: n.Name, Role: n.Role, Expires: a.now().Add(n.Life)},
 			w.change("token_create", n.Name))
 		return m, err
 	})

@@ -185,6 +185,13 @@ func (w *crew) serve(number uint64, only ...uint64) {
 	}
 }
 
+// await waits until every edge serves the number.
+func (w *crew) await(number uint64) {
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	defer cancel()
+	w.Await(ctx, number, "")
+}
+
 // virtual runs a test in virtual time: a control node that has published bank, and
 // three edges that serve it. The node's rollouts run until the test ends.
 func virtual(t *testing.T, test func(t *testing.T, c *control, w *crew)) {
