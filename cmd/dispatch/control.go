@@ -77,7 +77,7 @@ func (p *process) controlOnce(ctx context.Context) (err error) {
 		led = watchedLedger{st, p.sink}
 	}
 	do, err := actions.New(actions.Options{Ledger: led, Keeper: p.keeper, Loader: p.loader, Keys: p.keys, Suffixes: p.suffixes,
-		Deployment: p.cfg.Deployment, Geo: p.geo, Fleet: p.node, Copies: p.disk, CanaryTime: p.cfg.Fleet.CanaryTime})
+		Deployment: p.cfg.Deployment, Geo: p.geo, Fleet: p.node, Copies: p.disk, CanaryTime: p.cfg.Fleet.CanaryTime, Now: p.now})
 	if err != nil {
 		return err
 	}
