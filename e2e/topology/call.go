@@ -177,8 +177,13 @@ func (t *Topology) uploadTables(ctx context.Context, doc []byte) ([]byte, error)
 }
 
 // Publish publishes a document that was made from release base.
-func (t *Topology) Publish(ctx context.Context, base uint64, doc []byte) (o Outcome, err error) {
-	err = t.Call(ctx, t.Controls[0], Request{Path: "/releases?reason=test&file=bank.yaml&approve_big_move=true", Body: doc,
+func (t *Topology) Publish(ctx context.Context, base uint64, doc []byte) (Outcome, error) {
+	return t.PublishBy(ctx, t.Controls[0], base, doc)
+}
+
+// PublishBy is Publish by one control node.
+func (t *Topology) PublishBy(ctx context.Context, n *Node, base uint64, doc []byte) (o Outcome, err error) {
+	err = t.Call(ctx, n, Request{Path: "/releases?reason=test&file=bank.yaml&approve_big_move=true", Body: doc,
 		Headers: map[string]string{"If-Match": fmt.Sprint(base), "Content-Type": "application/yaml"}}, &o)
 	return o, err
 }
@@ -213,11 +218,10 @@ func (t *Topology) Emergency(ctx context.Context, n *Node, action map[string]any
 // Fleet is what a control node says of every replica.
 func (t *Topology) Fleet(ctx context.Context, n *Node) ([]fleet.Member, error) {
 	var page struct {
-		Members  []fleet.Member `json:"members"`
-		Replicas []fleet.Member `json:"replicas"`
+		Members []fleet.Member `json:"members"`
 	}
 	err := t.Call(ctx, n, Request{Path: "/fleet"}, &page)
-	return append(page.Members, page.Replicas...), err
+	return page.Members, err
 }
 
 // Route asks an edge, or the reverse proxy, as an app does.

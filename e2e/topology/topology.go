@@ -28,6 +28,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -54,6 +55,9 @@ type Options struct {
 	NoRedis  bool          // nobody uses Redis
 	NoProxy  bool          // no reverse proxy
 	Pinned   bool          // edges share one processor, so that load can be measured
+	// Database, if set, is asked once where control nodes shall find the database
+	// that listens at addr: at a proxy, say.
+	Database func(addr string) (string, error)
 	Log      func(format string, args ...any)
 }
 
@@ -146,7 +150,14 @@ func (t *Topology) startServers(ctx context.Context) error {
 			return (*s.control).Start(ctx)
 		})
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil || t.opt.Database == nil {
+		return err
+	}
+	_, addr, _ := strings.Cut(t.DSN, "tcp(")
+	addr, _, _ = strings.Cut(addr, ")")
+	proxy, err := t.opt.Database(addr)
+	t.DSN = strings.Replace(t.DSN, addr, proxy, 1)
+	return err
 }
 
 // makeKeys runs the script that a bank runs.
