@@ -17,6 +17,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"dispatch.example/dispatch/internal/testenv"
 )
 
 // free is an address of this machine that nobody listens on now.
@@ -337,5 +339,53 @@ func TestTheAuditSinkShowsARewrittenTrail(t *testing.T) {
 	}
 	if status, body := verify(); status != http.StatusOK {
 		t.Errorf("with a line that a crash cut short: %d %s", status, body)
+	}
+}
+
+// With every control node down an edge that never had a release gets it from
+// Redis, and app sessions that have only an id are kept there.
+func TestAnEdgeNeedsOnlyRedis(t *testing.T) {
+	redis := testenv.StartRedis(t)
+	data := t.TempDir()
+	control := start(t, "--demo", "--data", data, "--redis", redis.URL())
+	if status, body := control.post("/emergency", swapToSpare); status != http.StatusOK {
+		t.Fatalf("swap: %d %s", status, body)
+	}
+	_, flags := edgeFiles(t, data)
+	flags = append(flags, "--redis", redis.URL(), "--session-map", "redis")
+	before := start(t, flags...)
+	before.log.await(t, `"msg":"release in use","release":2,.*"from":"redis"`, nil)
+	before.stop()
+	control.stop()
+	_, flags = edgeFiles(t, data) // a folder without a copy
+	edge := start(t, append(flags, "--redis", redis.URL(), "--session-map", "redis")...)
+	edge.log.await(t, `"msg":"release in use","release":2,.*"from":"redis"`, nil)
+	if a := edge.route("app=mobile", "X-Device-Id", "d-1001"); a.Domain != "wapabst2.a.com.cn" {
+		t.Errorf("the edge answers %+v", a)
+	}
+	if up := edge.metric(`dispatch_source_up\{source="redis"\}`); up != "1" {
+		t.Errorf("dispatch_source_up is %q, want 1", up)
+	}
+	// Renewed with the record key alone, in Redis, under a running edge.
+	exit, stdout, stderr := command(t, "renew", "--record-key-file", filepath.Join(data, "keys/record.jwks"), "--trust-keys", flags[5], "--redis", redis.URL())
+	if exit != 0 || !strings.Contains(stdout, "redis: records of release 2") {
+		t.Fatalf("renew: %d %s %s", exit, stdout, stderr)
+	}
+	edge.log.await(t, `"msg":"release in use","release":2,"seq":2,"from":"redis"`, nil)
+}
+
+// An edge finds its control nodes in the registry, and both are entered there.
+func TestAnEdgeFindsItsControlNodeInConsul(t *testing.T) {
+	registry := "consul://" + testenv.Consul(t)
+	place := []string{"--discovery", registry, "--cluster", "k1", "--region", "sh", "--env", "test", "--version-label", "v1"}
+	data := t.TempDir()
+	control := start(t, append([]string{"--demo", "--data", data, "--replica-id", "control-" + t.Name()}, place...)...)
+	control.log.await(t, `"msg":"registered","source":"consul","service":"dispatch.fleet"`, nil)
+	_, flags := edgeFiles(t, data)
+	edge := start(t, append(append(flags, "--replica-id", "edge-"+t.Name()), place...)...)
+	edge.log.await(t, `"msg":"registered","source":"consul","service":"dispatch.public"`, nil)
+	edge.log.await(t, `"msg":"release in use","release":1,.*"from":"control 127\.0\.0\.1:\d+"`, nil)
+	if status, body := control.post("/emergency", swapToSpare); status != http.StatusOK || !bytes.Contains(body, []byte(`"replicas":2,"of":2`)) {
+		t.Errorf("swap: %d %s", status, body)
 	}
 }

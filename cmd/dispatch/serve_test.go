@@ -18,11 +18,13 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"dispatch.example/dispatch/internal/testenv"
 )
 
 // The library that rotates the decision log keeps one goroutine per file and has no way to end it.
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"))
+	os.Exit(testenv.Main(m, goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun")))
 }
 
 // running is a dispatch in this process.
