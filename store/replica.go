@@ -17,6 +17,8 @@ import (
 // misses one looks within a week; after that it was removed on purpose.
 const replicaKept = 7 * 24 * time.Hour
 
+var _ fleet.Memory = (*Store)(nil)
+
 type replicaRow struct {
 	ID     string `gorm:"column:id;primaryKey"`
 	First  int64  `gorm:"column:first_seen"`
