@@ -59,20 +59,19 @@ func GoldenRequests() ([]GoldenRequest, error) {
 }
 
 func parseGolden(line string) (r GoldenRequest, err error) {
-	columns := strings.Split(line, "\t")
-	values := [...]*string{&r.Device, &r.User, &r.AppVersion, &r.Platform, &r.Channel, &r.Carrier, &r.Locale, &r.Origin}
-	if len(columns) != len(values)+1 {
-		return r, fmt.Errorf("%d columns, there must be %d", len(columns), len(values)+1)
-	}
-	for i, column := range columns[:len(values)] {
-		if *values[i] = column; strings.HasPrefix(column, `"`) {
-			if *values[i], err = strconv.Unquote(column); err != nil {
+	for i, value := range [...]*string{&r.Device, &r.User, &r.AppVersion, &r.Platform, &r.Channel, &r.Carrier, &r.Locale, &r.Origin} {
+		more := false
+		if *value, line, more = strings.Cut(line, "\t"); !more {
+			return r, fmt.Errorf("%d columns, there must be 9", i+1)
+		}
+		if strings.HasPrefix(*value, `"`) {
+			if *value, err = strconv.Unquote(*value); err != nil {
 				return r, fmt.Errorf("column %d: %w", i+1, err)
 			}
 		}
 	}
-	if addr := columns[len(values)]; addr != "" {
-		r.Addr, err = netip.ParseAddr(addr)
+	if line != "" {
+		r.Addr, err = netip.ParseAddr(line)
 	}
 	return r, err
 }

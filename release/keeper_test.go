@@ -155,7 +155,7 @@ func TestKeeperUnderConcurrentSources(t *testing.T) {
 	for range 4 {
 		sources.Go(func() {
 			for _, s := range all[1:] {
-				if err := k.Accept(t.Context(), s, b.blobs, "source"); err != nil && !strings.Contains(err.Error(), "cannot follow") {
+				if err := k.Accept(t.Context(), s, b.blobs, "source"); err != nil && !slices.Contains([]string{codeStale, "superseded"}, codeOf(err)) {
 					t.Error(err)
 				}
 			}

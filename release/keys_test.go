@@ -1,9 +1,11 @@
 package release
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -66,5 +68,65 @@ func TestEdgeNeedsNoSigningKey(t *testing.T) {
 	}
 	if _, err := Sign(&Manifest{}, edge, madeAt()); err == nil {
 		t.Error("an edge signs")
+	}
+}
+
+// Each purpose is rotated in two steps, in which nobody is refused: bring the new
+// file to every node, then publish. After the second rotation the first key is gone.
+func TestEveryPurposeIsRotated(t *testing.T) {
+	t.Parallel()
+	b := newBank(t)
+	one := b.sign(b.first)
+	trusted := func() *signed.Trust { // as a file for edges and clients, with two keys of each purpose
+		return must(signed.ParseTrust(must(signed.Public(b.keys.Publisher, b.keys.Record, b.keys.Session))))
+	}
+	load := func(s Signed, cur *Snapshot) (*Snapshot, error) {
+		return b.loader(func(o *LoaderOptions) { o.Trust = trusted() }).Load(t.Context(), s, b.blobs, cur)
+	}
+	cur := must(load(one, nil))
+	rotate := func() {
+		for _, keys := range []*signed.Keys{&b.keys.Publisher, &b.keys.Record, &b.keys.Session, &b.keys.List, &b.keys.ListSeal} {
+			old := keys.Current()
+			if *keys = must(keys.Rotate()); keys.Current().ID() == old.ID() || keys.All()[1].ID() != old.ID() || keys.Current().Purpose() != old.Purpose() {
+				t.Errorf("%s was not rotated: %v", old.Purpose(), keys.IDs())
+			}
+		}
+	}
+	rotate()
+	if _, err := load(one, nil); err != nil {
+		t.Errorf("a release of before the rotation: %v", err)
+	}
+	ids := b.keys.IDs()
+	second := next(b.first, func(_ *Document, _ *Operational, c *Change) {
+		c.Keys, c.Lists = &ids, map[string]Digest{"staff-devices": b.list(slices.Values([]string{"d-1001", "d-1002"}))}
+	})
+	cur, err := load(b.sign(second), cur)
+	if err != nil {
+		t.Fatalf("a release of after the rotation: %v", err)
+	}
+	fallback := cur.Apps["mobile"].Fallback
+	if !slices.Equal(fallback.Kids, b.keys.Record.IDs()) || !bytes.Equal(fallback.Body(b.keys.Record.IDs()[1]), fallback.Bodies[1]) {
+		t.Errorf("records are signed by %v", fallback.Kids)
+	}
+	if decide(cur, "mobile", "d-1001") != "sh" {
+		t.Error("the list is lost")
+	}
+	rotate()
+	third := next(second, nil)
+	_, err = load(b.sign(third), cur) // which still names the session key that is gone now
+	wantCode(t, err, "missing_key")
+	_, err = load(one, nil)
+	wantCode(t, err, "unknown_key")
+	renewed := b.sign(second)
+	renewed.Records.Seq = 1
+	if _, err := load(renewed, nil); codeOf(err) != "missing_key" {
+		t.Errorf("signed anew under new keys: %v", err)
+	}
+	ids = b.keys.IDs()
+	third = next(second, func(_ *Document, _ *Operational, c *Change) {
+		c.Keys, c.Lists = &ids, map[string]Digest{"staff-devices": b.list(slices.Values([]string{"d-1001", "d-1002"}))}
+	})
+	if _, err := load(b.sign(third), cur); err != nil {
+		t.Errorf("after the second rotation: %v", err)
 	}
 }

@@ -27,7 +27,7 @@ type LoaderOptions struct {
 
 // Loader turns a Signed into a Snapshot. It believes nothing that it was not
 // started with: signature, deployment, stream, number, hosts, keys, records and
-// the way that synthetic requests go are all checked here again, whoever has
+// the way that the golden requests go are all checked here again, whoever has
 // checked them before. It is immutable.
 type Loader struct {
 	opt      LoaderOptions

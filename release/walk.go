@@ -145,7 +145,7 @@ func Moved(a, b *Snapshot) map[string]int {
 	return moved
 }
 
-// regionsOf is where the probes of another snapshot's walk go in this one. They
+// regionsOf is where the requests of another snapshot's walk go in this one. They
 // are known if both walks were made of the same set.
 func (s *Served) regionsOf(w *walked) []string {
 	if s.walked != nil && s.walked.name == w.name && w.name != "" {

@@ -239,7 +239,7 @@ func TestSignNeedsTheRightPurpose(t *testing.T) {
 	t.Parallel()
 	for _, p := range Purposes() {
 		key := mustKeys(t, p).Current()
-		for _, typ := range []string{TypManifest, TypRecords, TypRecord, "JWT", ""} {
+		for _, typ := range []string{TypManifest, TypRecords, TypRecord, TypOverride, "JWT", ""} {
 			want, known := signerOf(typ)
 			_, err := key.Sign(typ, []byte("x"))
 			_, detached := key.SignDetached(typ, []byte("x"))
