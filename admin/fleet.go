@@ -50,6 +50,19 @@ type rehashInput struct {
 	Body Reasoned
 }
 
+type retireInput struct {
+	Keyed
+	Body Reasoned
+}
+
+func (a *API) retire(ctx context.Context, in *retireInput) (*outcome, error) {
+	out, err := a.do.Retire(ctx, in.by(ctx, in.Body))
+	if err != nil {
+		return nil, err
+	}
+	return outcomeOf(out), nil
+}
+
 type rehashOutput struct {
 	ETag string `header:"ETag"`
 	Body actions.RehashOutcome

@@ -46,6 +46,7 @@ func (a *API) routes(api huma.API) {
 	route(api, a, endpoint{lists, http.MethodPatch, "/lists/{list}", "patch-list", "", "Add and remove ids"}, a.patchList)
 	route(api, a, endpoint{lookUps, http.MethodGet, "/lists/{list}/contains", "list-contains", "", "Whether a list holds an id"}, a.contains)
 	route(api, a, endpoint{admins, http.MethodPost, "/keys/rehash", "rehash", "", "Hash all lists anew under the current list key"}, a.rehash, bulkTime)
+	route(api, a, endpoint{admins, http.MethodPost, "/keys/retire", "retire", "", "Name the previous session and list keys no longer"}, a.retire)
 	route(api, a, endpoint{releases, http.MethodPost, "/tables/{table}", "upload-table", "text/csv", "Upload an address table: prefix,label lines"}, a.uploadTable)
 
 	route(api, a, endpoint{onCall, http.MethodPost, "/explain", "explain", "", "Why a request would get its answer"}, a.explain)

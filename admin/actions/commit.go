@@ -188,8 +188,11 @@ func (a *Actions) next(ctx context.Context, d draft) (*release.Manifest, error) 
 	c := d.change
 	c.Created = a.now()
 	c.Approve.Hosts = slices.Sorted(maps.Keys(approved))
-	keys := a.Keys.IDs()
-	c.Keys, c.Above, c.Format = &keys, d.numbered, a.Fleet.Format()
+	c.Above, c.Format = d.numbered, a.Fleet.Format()
+	if c.Keys == nil {
+		keys := a.keyIDs(d.from)
+		c.Keys = &keys
+	}
 	if d.rollout.Canary != "" {
 		// Whoever serves the canary moves back to what the others have.
 		c.Approve.BigMove, c.Approve.RegionRemoved = true, true

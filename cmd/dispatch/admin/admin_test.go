@@ -192,8 +192,11 @@ func (c *control) build(wrap func(*store.Store) actions.Ledger) {
 	c.t.Helper()
 	keys, err := release.LoadKeys(release.KeyFilesIn(filepath.Join(c.dir, "keys")), true)
 	must(c.t, err)
-	seal := keys.ListSeal.Current().Secret()
-	st, err := store.Open(c.t.Context(), c.dsn, store.Options{Now: c.clock.now, Seal: store.SealKeys{Current: seal}})
+	seal := store.SealKeys{Current: keys.ListSeal.Current().Secret()}
+	if all := keys.ListSeal.All(); len(all) > 1 {
+		seal.Previous = all[1].Secret()
+	}
+	st, err := store.Open(c.t.Context(), c.dsn, store.Options{Now: c.clock.now, Seal: seal})
 	must(c.t, err)
 	c.t.Cleanup(func() { _ = st.Close() })
 	suffixes, err := domain.NewSuffixes([]string{"a.com.cn", "b.com.cn", "bank.example"})

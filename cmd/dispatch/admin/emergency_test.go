@@ -30,6 +30,13 @@ func (c *control) set(targets ...string) *reply {
 	return c.emergency(`{"action":"region_state","reason":"test","targets":[` + strings.Join(list, ",") + `]}`)
 }
 
+// cluster is an emergency that gives a cluster of sh a state.
+func (c *control) cluster(app, cluster, expect, state string) *reply {
+	c.t.Helper()
+	return c.emergency(fmt.Sprintf(`{"action":"cluster_state","reason":"test","targets":[{"app":%q,"region":"sh","cluster":%q,"expect":%q,"state":%q}]}`,
+		app, cluster, expect, state))
+}
+
 const swapOut = `{"action":"swap","reason":"sh-main burns","targets":[{"app":"mobile","region":"sh","expect":"sh-main","from":"sh-main","to":"sh-spare"}]}`
 
 func (c *control) state(app, region string) string {
@@ -86,6 +93,9 @@ func TestTargetsChangeTogetherOrNotAtAll(t *testing.T) {
 				`{"action":"swap","reason":"test","targets":[]}`,
 				`{"action":"burn","reason":"test","targets":[{"app":"mobile","region":"sh","expect":"a"}]}`,
 				`{"action":"swap","reason":"test","targets":[{"app":"mobile","region":"sh"}]}`,
+				`{"action":"cluster_state","reason":"test","targets":[{"app":"mobile","region":"sh","expect":"active","state":"off"}]}`,
+				`{"action":"abort_gray","reason":"test","targets":[{"app":"mobile","expect":"500"}]}`,
+				`{"action":"freeze","reason":"test","targets":[{"expect":"open"}]}`,
 				`{"action":"swap","reason":"no","targets":[{"app":"mobile","region":"sh","expect":"a","from":"a","to":"b"}]}`,
 				`{"action":"swap","reason":"    ","targets":[{"app":"mobile","region":"sh","expect":"a","from":"a","to":"b"}]}`,
 				`{"action":"swap","reason":"test","targets":[{"app":"mobile","region":"sh","expect":"a","from":"a","too":"b"}]}`,
@@ -102,14 +112,15 @@ func TestTargetsChangeTogetherOrNotAtAll(t *testing.T) {
 	})
 }
 
-// P21, e58: no path leaves an app without a usable region.
-func TestTheLastRegionStays(t *testing.T) {
+// P21, e58: no lane and no path leaves an app without a usable region.
+func TestP21LastRegionStays(t *testing.T) {
 	each(t, func(t *testing.T, c *control) {
+		clusters := edit(t, "domain: corp-sh.bank.example}", "domain: corp-sh.bank.example, cluster: k1}")
 		onlyHefei := "apps:\n" + kept[strings.Index(kept, "  - key: corporate"):]
 		onlyHefei = strings.Replace(onlyHefei, "      - key: sh\n        failover: [hf]\n        endpoints:\n          - {key: main, domain: corp-sh.bank.example}\n", "", 1)
 		onlyHefei = strings.NewReplacer("        failover: [sh]\n", "", "otherwise: {region: sh}", "otherwise: {region: hf}").Replace(onlyHefei)
 		c.publish(1, onlyHefei, "approve_region_removed=true&approve_big_move=true").ok() // release 2, for relive
-		c.publish(2, kept, "approve_big_move=true").ok()
+		c.publish(2, clusters, "approve_big_move=true").ok()
 		c.set("corporate/hf:active:off").ok()
 		c.untouched(func() {
 			for _, state := range []string{"off", "draining"} {
@@ -117,6 +128,21 @@ func TestTheLastRegionStays(t *testing.T) {
 			}
 			c.set("mobile/sh:active:off", "mobile/hf:active:off").refused(http.StatusUnprocessableEntity, "last_region")
 			c.set("mobile/sh:active:draining", "mobile/hf:active:off").refused(http.StatusUnprocessableEntity, "last_region")
+			for _, state := range []string{"off", "standby"} {
+				p := c.cluster("corporate", "k1", "active", state).refused(http.StatusUnprocessableEntity, "region_empty")
+				if !strings.Contains(p.Detail, "rule region_empty") {
+					t.Errorf("the rule is not named: %s", p.Detail)
+				}
+			}
+
+			// Break glass that took the other region on one replica.
+			w := newCrew(c, map[string][]string{"e1": everything})
+			w.of("e1").override = &release.Override{ID: "o1", Actions: []release.OverrideAction{
+				{Region: &release.SetRegion{App: "corporate", Region: "sh", State: "off"}}}}
+			p := c.post(actions.OnCall, "/overrides/reconcile", `{"replica":"e1","reason":"test"}`).refused(http.StatusUnprocessableEntity, "override_unfit")
+			if len(p.Problems) != 1 || !strings.Contains(p.Problems[0].Detail, "rule last_region") {
+				t.Errorf("the rule is not named: %+v", p.Problems)
+			}
 
 			// A document whose other region is off by hand, by review and by relive.
 			for _, r := range []*reply{

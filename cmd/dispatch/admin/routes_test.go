@@ -34,6 +34,7 @@ var who = map[string]string{
 	"GET /fleet":                 "viewer list-manager release-engineer on-call approver administrator",
 	"POST /overrides/reconcile":  "release-engineer on-call administrator",
 	"POST /keys/rehash":          "administrator",
+	"POST /keys/retire":          "administrator",
 	"GET /lists":                 "viewer list-manager release-engineer on-call approver administrator",
 	"POST /lists/{list}/import":  "list-manager release-engineer administrator",
 	"PATCH /lists/{list}":        "list-manager release-engineer administrator",

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/release"
 	"dispatch.example/dispatch/whitelist"
 )
@@ -83,6 +84,73 @@ func (a *Actions) rehash(ctx context.Context, w Write, key whitelist.Key) (Rehas
 	c.details = map[string]any{"key": key.ID, "lists": strings.Join(out.Lists, ", "), "ids": out.IDs}
 	out.Outcome, err = a.changeLists(ctx, w, c)
 	return out, err
+}
+
+// keyIDs are the keys that the release after from names: all of the key files once
+// after a rotation, and from then on those that from names, so that a key that was
+// retired stays out.
+func (a *Actions) keyIDs(from *release.Manifest) release.KeyIDs {
+	ids := a.Keys.IDs()
+	if from == nil {
+		return ids
+	}
+	return release.KeyIDs{Session: stillNamed(ids.Session, from.Keys.Session), List: stillNamed(ids.List, from.Keys.List)}
+}
+
+func stillNamed(file, before []string) []string {
+	if len(before) == 0 || before[0] != file[0] {
+		return file
+	}
+	return slices.DeleteFunc(slices.Clone(file), func(id string) bool { return !slices.Contains(before, id) })
+}
+
+// Retire makes a release that names the current session and list keys alone. Before
+// that a next rotation would take away a key that the release in use names, and no
+// node could load it. Sessions under the previous key end.
+func (a *Actions) Retire(ctx context.Context, w Write) (Outcome, error) {
+	out, err := remembered(ctx, a, w, asked{"retire", a.Keys.IDs()}, func(w Write) (out Outcome, err error) {
+		err = a.alone(ctx, func(ctx context.Context) error {
+			h, err := a.editable(ctx)
+			if err != nil {
+				return err
+			}
+			if h.from == nil {
+				return noRelease()
+			}
+			ids := release.KeyIDs{Session: a.Keys.IDs().Session[:1], List: a.Keys.IDs().List[:1]}
+			if slices.Equal(ids.Session, h.from.Keys.Session) && slices.Equal(ids.List, h.from.Keys.List) {
+				out.Release = h.newest.Number
+				return nil
+			}
+			if err := a.unused(ctx, h.from, ids.List[0]); err != nil {
+				return err
+			}
+			d := draft{action: "retire_keys", target: ids.Session[0] + ", " + ids.List[0], details: h.from.Keys, head: h}
+			d.change = release.Change{Keys: &ids, Cause: release.Cause{Action: d.action, By: w.Actor.Name, Reason: w.Reason}}
+			out, err = a.commit(ctx, w, d)
+			return err
+		})
+		return out, err
+	})
+	if err == nil {
+		a.acknowledge(ctx, &out, normalWait)
+	}
+	return out, err
+}
+
+// unused is an error while a list is hashed under another key than the current one.
+func (a *Actions) unused(ctx context.Context, m *release.Manifest, current string) error {
+	for _, l := range m.Document.Lists {
+		stored, err := a.stored(ctx, m, l.Key)
+		if err != nil {
+			return err
+		}
+		if stored.Index.KeyID != current {
+			return fault.New(fault.Conflict, "key_in_use", "list %s is hashed under the key %s", l.Key, stored.Index.KeyID).
+				WithHint("POST /api/v1/keys/rehash first")
+		}
+	}
+	return nil
 }
 
 // rehashed is a list under the key; nil when it is already.
