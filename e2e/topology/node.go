@@ -100,12 +100,16 @@ func (t *Topology) give(n *Node, name string, addresses ...*string) (err error) 
 	if err := os.Mkdir(n.Data, 0o700); err != nil {
 		return err
 	}
+	log := filepath.Join(n.Data, "log")
+	if elsewhere := t.opt.EdgeData[name]; elsewhere != "" {
+		n.Data = elsewhere
+	}
 	for _, a := range addresses {
 		if *a, err = testenv.FreeAddr(); err != nil {
 			return err
 		}
 	}
-	n.Control = &testenv.Control{Name: name, Log: filepath.Join(n.Data, "log"), Up: testenv.Answers("http://" + n.Ops + "/healthz")}
+	n.Control = &testenv.Control{Name: name, Log: log, Up: testenv.Answers("http://" + n.Ops + "/healthz")}
 	return nil
 }
 
@@ -196,7 +200,13 @@ func (t *Topology) startEdges(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return t.WaitServing(ctx, number)
+	err = t.WaitServing(ctx, number)
+	for _, n := range t.Edges {
+		if err != nil {
+			err = fmt.Errorf("%w\n%s printed\n%s", err, n.Name, n.Tail())
+		}
+	}
+	return err
 }
 
 // Edge is the edge of a name.

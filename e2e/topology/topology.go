@@ -45,16 +45,17 @@ const Suffixes = "a.com.cn,b.com.cn,bank.example"
 
 // Options choose the topology. Zero values are the one of docker-compose.yml.
 type Options struct {
-	Program  string        // the dispatch program, see Build
-	Controls int           // control nodes; 0: 1
-	Edges    int           // edges in each city; 0: 2
-	Document []byte        // published at the start; nil: examples/mobile-bank.yaml
-	Empty    bool          // publish nothing
-	Canary   time.Duration // --canary-time; 0: no canary
-	Links    bool          // an edge reaches Redis and control nodes by links that can be cut
-	NoRedis  bool          // nobody uses Redis
-	NoProxy  bool          // no reverse proxy
-	Pinned   bool          // edges share one processor, so that load can be measured
+	Program  string            // the dispatch program, see Build
+	Controls int               // control nodes; 0: 1
+	Edges    int               // edges in each city; 0: 2
+	Document []byte            // published at the start; nil: examples/mobile-bank.yaml
+	Empty    bool              // publish nothing
+	Canary   time.Duration     // --canary-time; 0: no canary
+	Links    bool              // an edge reaches Redis and control nodes by links that can be cut
+	NoRedis  bool              // nobody uses Redis
+	NoProxy  bool              // no reverse proxy
+	Pinned   bool              // edges share one processor, so that load can be measured
+	EdgeData map[string]string // folders of single edges instead of ours, by name
 	// Database, if set, is asked once where control nodes shall find the database
 	// that listens at addr: at a proxy, say.
 	Database func(addr string) (string, error)
@@ -103,8 +104,8 @@ func Start(ctx context.Context, opt Options) (_ *Topology, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("start fleet: %w", err)
 	}
-	t := &Topology{Dir: dir, opt: opt, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: time.Minute},
-		Domain: Domains{Serving: "sh-main", Standby: "sh-spare"}}
+	t := &Topology{Dir: dir, opt: opt, http: newClient(),
+		Domain: firstDomains}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Stop())
@@ -187,6 +188,19 @@ func (t *Topology) run(ctx context.Context, args ...string) (string, error) {
 		return "", fmt.Errorf("dispatch %s: %w\n%s", args[0], err, exit.Stderr)
 	}
 	return string(out), err
+}
+
+func newClient() *http.Client {
+	return &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, IdleConnTimeout: 10 * time.Second}, Timeout: time.Minute}
+}
+
+// firstDomains are those of the example.
+var firstDomains = Domains{Serving: "sh-main", Standby: "sh-spare"}
+
+// Single is a topology of one process that somebody else started and ends, for
+// its calls. It serves the example document.
+func Single(n *Node) *Topology {
+	return &Topology{Controls: []*Node{n}, http: newClient(), Domain: firstDomains}
 }
 
 // Root is the checkout's folder.
