@@ -96,7 +96,7 @@ func TestSessionMapWithFrozenRedis(t *testing.T) {
 		most = max(most, runtime.NumGoroutine())
 	}
 	slices.Sort(took)
-	if p99 := took[len(took)*99/100]; p99 > 10*time.Millisecond {
+	if p99 := took[len(took)*99/100]; p99 > 25*time.Millisecond { // 5 ms, and what a busy machine adds
 		t.Errorf("p99 of a look-up is %v", p99)
 	}
 	if median := took[len(took)/2]; median > time.Millisecond {
