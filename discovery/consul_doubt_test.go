@@ -1,7 +1,9 @@
 package discovery
 
 import (
+	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -62,7 +64,7 @@ func TestP23ControlNodesStayKnown(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, "a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
+			synctest.Test(t, asking("a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
 				f.live(broken.list...)
 				f.set(broken.says)
 				w, end := watching(t, c, "orders")
@@ -81,7 +83,7 @@ func TestP23ControlNodesStayKnown(t *testing.T) {
 					t.Errorf("state %+v, want a problem and its age", state)
 				}
 				_ = end()
-			})
+			}))
 		})
 	}
 }
@@ -102,7 +104,7 @@ func TestEmptyListIsBelievedInTheEnd(t *testing.T) {
 		{"dead, and Consul was restored from a backup", five(), "7", nil, holdFor + 2*doubtPace},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			inBubble(t, "a:8500", func(t *testing.T, f *fakeConsul, source *consul) {
+			synctest.Test(t, asking("a:8500", func(t *testing.T, f *fakeConsul, source *consul) {
 				f.live(c.alive...)
 				f.set(emptied(c.list, c.index))
 				w, end := watching(t, source, "orders")
@@ -119,7 +121,7 @@ func TestEmptyListIsBelievedInTheEnd(t *testing.T) {
 					t.Errorf("the empty list was told %d times", s.Version-1)
 				}
 				_ = end()
-			})
+			}))
 		})
 	}
 }
@@ -127,7 +129,7 @@ func TestEmptyListIsBelievedInTheEnd(t *testing.T) {
 // An empty list that was held ends when the instances do.
 func TestHeldListEndsWithItsInstances(t *testing.T) {
 	t.Parallel()
-	inBubble(t, "a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
+	synctest.Test(t, asking("a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
 		f.live(five()[4])
 		f.set(emptied(five(), "101"))
 		w, end := watching(t, c, "orders")
@@ -147,13 +149,13 @@ func TestHeldListEndsWithItsInstances(t *testing.T) {
 			t.Errorf("with none alive: %v", addresses(s))
 		}
 		_ = end()
-	})
+	}))
 }
 
 // What nobody can probe from here is decided by asking again, not by guessing.
 func TestProbesThatCannotBeMade(t *testing.T) {
 	t.Parallel()
-	inBubble(t, "a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
+	synctest.Test(t, asking("a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
 		c.probe = prober{noNetwork{f}}
 		f.set(emptied(five(), "101"))
 		w, end := watching(t, c, "orders")
@@ -166,13 +168,13 @@ func TestProbesThatCannotBeMade(t *testing.T) {
 			t.Errorf("after it: %v", addresses(s))
 		}
 		_ = end()
-	})
+	}))
 }
 
 // More than half at once: believed, but those that live stay as a last resort.
 func TestMassDrop(t *testing.T) {
 	t.Parallel()
-	inBubble(t, "a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
+	synctest.Test(t, asking("a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
 		all := five()
 		f.live(all[:3]...)
 		f.script(reply{index: "10", instances: all}, reply{index: "11", instances: all[:2], delay: time.Second})
@@ -191,13 +193,13 @@ func TestMassDrop(t *testing.T) {
 			t.Errorf("after it died: last resort %v", s.LastResort)
 		}
 		_ = end()
-	})
+	}))
 }
 
 // An instance of the last resort that is listed again is no last resort.
 func TestLastResortComesBack(t *testing.T) {
 	t.Parallel()
-	inBubble(t, "a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
+	synctest.Test(t, asking("a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
 		all := five()
 		f.live(all...)
 		f.script(reply{index: "10", instances: all}, reply{index: "11", instances: all[:2], delay: time.Second},
@@ -208,5 +210,55 @@ func TestLastResortComesBack(t *testing.T) {
 			t.Errorf("instances %v, last resort %v", addresses(s), s.LastResort)
 		}
 		_ = end()
-	})
+	}))
+}
+
+// An empty answer that the leader denies changes nothing, whether one instance was
+// known or many; nor does it make the next one more believable.
+func TestLeaderDeniesTheEmptyList(t *testing.T) {
+	t.Parallel()
+	for _, list := range [][]Instance{five()[:1], five()} {
+		synctest.Test(t, asking("a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
+			n := 100
+			f.set(func(q question) reply {
+				if q.index == "" {
+					return reply{index: strconv.Itoa(n), instances: list}
+				}
+				n++
+				return reply{index: strconv.Itoa(n), delay: time.Second}
+			})
+			w, end := watching(t, c, "orders")
+			time.Sleep(time.Minute)
+			if s, _ := w.Current(); s.Version != 1 || len(s.Instances) != len(list) {
+				t.Errorf("version %d with %v, want the list of %d unchanged", s.Version, addresses(s), len(list))
+			}
+			_ = end()
+		}))
+	}
+}
+
+// Each doubt begins anew: what was dead an hour ago is no evidence.
+func TestDoubtsAreSeparate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, asking("a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
+		empty := func(at time.Duration) bool {
+			return at > 10*time.Second && at < 20*time.Second || at > time.Hour && at < time.Hour+10*time.Second
+		}
+		f.set(func(q question) reply {
+			r := reply{index: "100", instances: five()}
+			if empty(q.at) {
+				return reply{index: "50"}
+			}
+			if q.index != "" {
+				r.delay = time.Second
+			}
+			return r
+		})
+		w, end := watching(t, c, "orders")
+		time.Sleep(2 * time.Hour)
+		if s, _ := w.Current(); s.Version != 1 || len(s.Instances) != 5 {
+			t.Errorf("version %d with %v, want two short doubts to change nothing", s.Version, addresses(s))
+		}
+		_ = end()
+	}))
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -104,7 +105,7 @@ func registered(t *testing.T, f *fakeConsul, c *consul, a *agentState) (r *Regis
 // A18, T19: what Consul is told about the lease.
 func TestEntryHasItsLease(t *testing.T) {
 	t.Parallel()
-	inBubble(t, "a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
+	synctest.Test(t, asking("a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
 		a := newAgentState()
 		_, end := registered(t, f, c, a)
 		if err := end(); err != nil {
@@ -120,7 +121,7 @@ func TestEntryHasItsLease(t *testing.T) {
 		if e.Address != "10.0.0.1" || e.Port != 80 || e.Name != "orders" {
 			t.Errorf("entry %+v", e)
 		}
-	})
+	}))
 }
 
 // T12, T13: an agent that forgot is told again, and is never passed in a loop.
@@ -134,7 +135,7 @@ func TestForgottenEntryIsMadeAgain(t *testing.T) {
 		"404 of new versions": {404, `Unknown check ID "service:orders". Ensure that the check ID is passed, not the check name.`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, "a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
+			synctest.Test(t, asking("a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
 				a := newAgentState()
 				a.code, a.unknown = says.code, says.text
 				r, end := registered(t, f, c, a)
@@ -150,7 +151,7 @@ func TestForgottenEntryIsMadeAgain(t *testing.T) {
 					t.Errorf("after it: %s, problem %v", got, r.Problem())
 				}
 				_ = end()
-			})
+			}))
 		})
 	}
 }
@@ -158,7 +159,7 @@ func TestForgottenEntryIsMadeAgain(t *testing.T) {
 // T15: one renewal that takes 12 s does not cost the lease.
 func TestSlowRenewal(t *testing.T) {
 	t.Parallel()
-	inBubble(t, "a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
+	synctest.Test(t, asking("a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
 		a := newAgentState()
 		_, end := registered(t, f, c, a)
 		time.Sleep(RenewEvery + time.Second)
@@ -172,13 +173,13 @@ func TestSlowRenewal(t *testing.T) {
 		}
 		time.Sleep(12 * time.Second) // the slow one ends
 		_ = end()
-	})
+	}))
 }
 
 // A13, T28: the entry goes first, then callers have time to hear it.
 func TestEndDeregistersAndLingers(t *testing.T) {
 	t.Parallel()
-	inBubble(t, "a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
+	synctest.Test(t, asking("a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
 		a := newAgentState()
 		_, end := registered(t, f, c, a)
 		time.Sleep(7 * time.Second)
@@ -193,13 +194,13 @@ func TestEndDeregistersAndLingers(t *testing.T) {
 		if took := time.Since(started); took != DefaultLinger {
 			t.Errorf("Run went on for %s, want %s", took, DefaultLinger)
 		}
-	})
+	}))
 }
 
 // A Consul that is away at the end makes an error, and does not keep the process.
 func TestEndWithoutConsul(t *testing.T) {
 	t.Parallel()
-	inBubble(t, "a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
+	synctest.Test(t, asking("a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
 		r, end := registered(t, f, c, newAgentState())
 		time.Sleep(time.Second)
 		f.crash()
@@ -212,14 +213,14 @@ func TestEndWithoutConsul(t *testing.T) {
 			t.Errorf("Run = %v after %s", err, time.Since(started))
 		}
 		f.restart()
-	})
+	}))
 }
 
 // After three renewals that failed, the next agent takes the entry; at the end it
 // is removed from both.
 func TestAnotherAgentTakesOver(t *testing.T) {
 	t.Parallel()
-	inBubble(t, "a:8500,b:8500", func(t *testing.T, f *fakeConsul, c *consul) {
+	synctest.Test(t, asking("a:8500,b:8500", func(t *testing.T, f *fakeConsul, c *consul) {
 		a, b := newAgentState(), newAgentState()
 		r, end := registered(t, f, c, a)
 		f.mu.Lock()
@@ -247,13 +248,13 @@ func TestAnotherAgentTakesOver(t *testing.T) {
 		if got := strings.Join(append(a.happened(), b.happened()...), " "); got != "service/deregister service/deregister" {
 			t.Errorf("at the end: %s", got)
 		}
-	})
+	}))
 }
 
 // What an agent refuses is an error at once and leaves nothing.
 func TestRefusedRegistration(t *testing.T) {
 	t.Parallel()
-	inBubble(t, "a:8500,b:8500", func(t *testing.T, f *fakeConsul, c *consul) {
+	synctest.Test(t, asking("a:8500,b:8500", func(t *testing.T, f *fakeConsul, c *consul) {
 		f.set(func(question) reply { return reply{index: "5"} })
 		var calls []string
 		f.agent = func(q question) (int, string) {
@@ -282,5 +283,5 @@ func TestRefusedRegistration(t *testing.T) {
 			t.Errorf("Register = %v", err)
 		}
 		f.restart()
-	})
+	}))
 }

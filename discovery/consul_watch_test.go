@@ -47,7 +47,7 @@ func TestJudge(t *testing.T) {
 // T01: after a lower index the next question has none, and its answer counts.
 func TestLowerIndexIsReadAfresh(t *testing.T) {
 	t.Parallel()
-	inBubble(t, "a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
+	synctest.Test(t, asking("a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
 		all := five()
 		f.script(reply{index: "100", instances: all}, reply{index: "40", instances: all[:1]}, reply{index: "41", instances: all[:4]})
 		w, end := watching(t, c, "orders")
@@ -64,7 +64,7 @@ func TestLowerIndexIsReadAfresh(t *testing.T) {
 			t.Errorf("%v resets were counted, want 1", n)
 		}
 		_ = end()
-	})
+	}))
 }
 
 // T03: an index that is 0, missing or no number makes no busy loop.
@@ -72,7 +72,7 @@ func TestNoIndexNoBusyLoop(t *testing.T) {
 	t.Parallel()
 	for name, index := range map[string]string{"zero": "0", "missing": "", "no number": "abc", "negative": "-1", "too large": "99999999999999999999"} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, "a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
+			synctest.Test(t, asking("a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
 				f.set(func(question) reply { return reply{index: index, instances: five()} })
 				w, end := watching(t, c, "orders")
 				time.Sleep(10 * time.Second)
@@ -89,7 +89,7 @@ func TestNoIndexNoBusyLoop(t *testing.T) {
 					}
 				}
 				_ = end()
-			})
+			}))
 		})
 	}
 }
@@ -97,7 +97,7 @@ func TestNoIndexNoBusyLoop(t *testing.T) {
 // T04: after the last instance left, each raft write wakes the watcher for nothing.
 func TestNothingNewIsPaced(t *testing.T) {
 	t.Parallel()
-	inBubble(t, "a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
+	synctest.Test(t, asking("a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
 		f.set(func(q question) reply {
 			if q.at < time.Second {
 				return reply{index: "1000", instances: five()[:1]}
@@ -115,13 +115,13 @@ func TestNothingNewIsPaced(t *testing.T) {
 			t.Errorf("%d questions in a minute, want at most one a second", n)
 		}
 		_ = end()
-	})
+	}))
 }
 
 // T06: one answer may stand for several changes, and is one event.
 func TestSeveralChangesAreOneEvent(t *testing.T) {
 	t.Parallel()
-	inBubble(t, "a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
+	synctest.Test(t, asking("a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
 		all := five()
 		more := append([]Instance{instance("orders", "10.0.1.1:80"), instance("orders", "10.0.1.2:80"), instance("orders", "10.0.1.3:80")}, all[2:]...)
 		f.script(reply{index: "10", instances: all}, reply{index: "15", instances: more, delay: time.Second})
@@ -131,7 +131,7 @@ func TestSeveralChangesAreOneEvent(t *testing.T) {
 			t.Errorf("version %d with %v and %v", s.Version, addresses(s), s.LastResort)
 		}
 		_ = end()
-	})
+	}))
 }
 
 // T07: a question that no change wakes, or that nobody ever answers, is asked
@@ -140,7 +140,7 @@ func TestLostWakeUp(t *testing.T) {
 	t.Parallel()
 	for name, delay := range map[string]time.Duration{"until it is over": blockFor + blockFor/16, "for ever": time.Hour} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, "a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
+			synctest.Test(t, asking("a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
 				f.set(func(q question) reply {
 					r := reply{index: "10", instances: five()[:2]}
 					if q.index != "" {
@@ -162,7 +162,7 @@ func TestLostWakeUp(t *testing.T) {
 					t.Errorf("wait %q, want it under 10 s", q[1].wait)
 				}
 				_ = end()
-			})
+			}))
 		})
 	}
 }
@@ -188,7 +188,7 @@ func TestNoAnswerKeepsTheList(t *testing.T) {
 		"no index, empty":      {body: "[]"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, "a:8500,b:8500", func(t *testing.T, f *fakeConsul, c *consul) {
+			synctest.Test(t, asking("a:8500,b:8500", func(t *testing.T, f *fakeConsul, c *consul) {
 				var broken, healed bool
 				f.set(func(q question) reply {
 					switch {
@@ -227,7 +227,7 @@ func TestNoAnswerKeepsTheList(t *testing.T) {
 					t.Errorf("after it healed: %v, problem %v", addresses(s), w.State().Problem)
 				}
 				_ = end()
-			})
+			}))
 		})
 	}
 }
@@ -235,7 +235,7 @@ func TestNoAnswerKeepsTheList(t *testing.T) {
 // T47: a first look that fails is no verdict for those that come later.
 func TestFirstLookFails(t *testing.T) {
 	t.Parallel()
-	inBubble(t, "a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
+	synctest.Test(t, asking("a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
 		f.script(reply{status: http.StatusInternalServerError}, reply{index: "5", instances: five()})
 		w, end := watching(t, c, "orders")
 		synctest.Wait()
@@ -250,7 +250,7 @@ func TestFirstLookFails(t *testing.T) {
 			}
 		}
 		_, _ = end(), end2()
-	})
+	}))
 }
 
 // T49: when a registry restarts, those that watch come back spread over seconds.

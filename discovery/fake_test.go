@@ -59,16 +59,16 @@ type reply struct {
 	delay     time.Duration
 }
 
-// inBubble runs a test with a fake Consul and a source that asks it.
-func inBubble(t *testing.T, hosts string, test func(t *testing.T, f *fakeConsul, c *consul)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+// asking is a test for a bubble of synctest, with a fake Consul and a source that
+// asks it.
+func asking(hosts string, test func(t *testing.T, f *fakeConsul, c *consul)) func(*testing.T) {
+	return func(t *testing.T) {
 		f := newFakeConsul()
 		defer f.close()
 		c := f.source(t, hosts)
 		defer c.Close()
 		test(t, f, c)
-	})
+	}
 }
 
 func newFakeConsul() *fakeConsul {

@@ -178,7 +178,7 @@ func TestSlowWriteIsWaitedFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 40 { // a comment now and then: it still writes
-			time.Sleep(settle / 2)
+			time.Sleep(100 * time.Millisecond)
 			f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 			if err != nil {
 				t.Fatal(err)
