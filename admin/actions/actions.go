@@ -75,6 +75,7 @@ type releases interface {
 	Releases(ctx context.Context, stream string, before uint64, limit int) ([]ledger.Summary, error)
 	Append(ctx context.Context, w ledger.Write) error
 	Once(ctx context.Context, actor, key string) (once ledger.Once, found bool, err error)
+	rollouts
 }
 
 // rollouts say how far a release has come, and bring back what a ledger has lost.
@@ -122,7 +123,6 @@ type tokens interface {
 // Ledger is where the control plane writes things down. *store.Store is one.
 type Ledger interface {
 	releases
-	rollouts
 	contents
 	hosts
 	trail
