@@ -92,6 +92,42 @@ func TestRefusalIsToldAtOnceAndLookedAtAgainAfterAMinute(t *testing.T) {
 	})
 }
 
+// Whatever a source brings again and again is looked at once a minute.
+func TestSourceThatInsistsIsNotAskedInACircle(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, 10)
+	old, forged := b.now(), b.now()
+	forged.Signature = ""
+	served := b.next(nil)
+	next := b.next(nil)
+	next.Signature = ""
+	for name, insists := range map[string]release.Signed{"an old one": old, "a forged old one": forged, "the one in use": served, "a forged new one": next, "none": {}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				asked := 0
+				r := b.replica(t, "r1", nil)
+				if err := r.keeper.Accept(t.Context(), served, b.blobs, "publisher"); err != nil {
+					t.Fatal(err)
+				}
+				r.Use([]Source{&scripted{name: "a", Blobs: b.blobs, next: func(context.Context, Report) (*release.Signed, error) {
+					asked++
+					return &insists, nil
+				}}})
+				stop := start(t, r.Run)
+				time.Sleep(10 * time.Minute)
+				stop()
+				refused := uint64(0)
+				for _, n := range r.keeper.Status().Refused {
+					refused += n
+				}
+				if asked < 60 || asked > 1000 || refused > 11 || r.keeper.Status().Number != 2 {
+					t.Errorf("asked %d times and looked at %d times in ten minutes, serving %d", asked, refused, r.keeper.Status().Number)
+				}
+			})
+		})
+	}
+}
+
 // A blob that nobody has is no fault of the release: it is not refused but asked
 // for again, and has loaded as soon as somebody has it.
 func TestMissingBlobIsNoRefusal(t *testing.T) {

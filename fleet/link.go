@@ -157,11 +157,9 @@ func (f *Follower) reportTo(l *link) Report {
 	r := f.Report()
 	switch {
 	case l.refused == nil:
-	case l.refused.Number < r.Number && l.refused.Code != codeStale:
-		l.refused = nil
 	case time.Since(l.refused.at) >= lookAgain:
 		l.refused, r.Refusal = nil, nil
-	default:
+	case l.refused.Number >= r.Number:
 		refusal := l.refused.Refusal
 		r.Refusal = &refusal
 	}

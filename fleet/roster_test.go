@@ -82,7 +82,9 @@ func TestReplicaIsSilentAfterFifteenSeconds(t *testing.T) {
 		if got := r.Members(all(7))[0].State; got != Silent {
 			t.Errorf("after 15 s it is %s", got)
 		}
-		ack := r.Await(t.Context(), 8, "")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		ack := r.Await(ctx, 8, "")
 		if ack.Of != 0 || ack.Replicas != 0 {
 			t.Errorf("somebody waits for it: %+v", ack)
 		}
@@ -149,7 +151,9 @@ func TestAwaitGivesUpTheSilent(t *testing.T) {
 		time.Sleep(14 * time.Second)
 		r.Saw(says("lives", "1", 8))
 		began := time.Now()
-		ack := r.Await(t.Context(), 8, "")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		ack := r.Await(ctx, 8, "")
 		if took := time.Since(began); took > time.Second+recheckEvery || ack.Replicas != 1 || ack.Of != 1 {
 			t.Errorf("%+v after %v", ack, took)
 		}

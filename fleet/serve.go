@@ -25,8 +25,8 @@ import (
 
 const (
 	// maxReport bounds a report without a release, and with it the Roster: 10,000
-	// of them are at most 160 MB.
-	maxReport = 16 << 10
+	// of them are at most 320 MB. One is about 1 KB.
+	maxReport = 32 << 10
 	// maxWait is the longest that a question may wait.
 	maxWait = 2 * PollEvery
 	// largeBodies is how many bodies above maxReport are read at a time.

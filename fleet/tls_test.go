@@ -7,8 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"io"
-	"log"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -85,7 +84,7 @@ func TestSEC29OnlyOursMayAsk(t *testing.T) {
 				t.Fatal(err)
 			}
 			server := httptest.NewUnstartedServer(must(NewServer(ServerOptions{Board: board, Roster: roster, Token: c.serverToken})))
-			server.Config.ErrorLog = log.New(io.Discard, "", 0) // handshakes that shall fail
+			server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // handshakes that shall fail
 			server.EnableHTTP2 = true
 			server.TLS = &tls.Config{Certificates: []tls.Certificate{ours.issue()}}
 			if c.listener == mutual {
