@@ -94,10 +94,7 @@ func TestP15FullDiskOfAnEdge(t *testing.T) {
 	})
 	r := stop()
 	must(t, edge.Kill())
-	for _, c := range top.Controls {
-		must(t, c.Kill())
-	}
-	stopServers(t, top)
+	stopEverything(t, top)
 	must(t, edge.Start(t.Context()))
 	must(t, top.WaitEdge(t.Context(), edge, o.Release))
 	figure(t, "P15", "edge with a full disk: %d answers, 0 failed; break glass works; copies again %s after there is room", r.Served, ms(recovered))
@@ -167,12 +164,4 @@ func single(t *testing.T, data string) *topology.Topology {
 		return fmt.Errorf("no token printed")
 	})
 	return top
-}
-
-// stopServers stops what dispatch leans on, without asking it first.
-func stopServers(t *testing.T, top *topology.Topology) {
-	t.Helper()
-	for _, c := range []*testenv.Control{top.MariaDB, top.Redis, top.Consul} {
-		must(t, c.Stop(20*time.Second))
-	}
 }

@@ -104,12 +104,3 @@ func dependencies(top *topology.Topology) []dependency {
 		}, func() error { return top.Consul.Stop(20 * time.Second) }},
 	}
 }
-
-// stopAll stops the database, Redis and Consul.
-func stopAll(t *testing.T, top *topology.Topology) {
-	t.Helper()
-	for _, d := range dependencies(top) {
-		must(t, d.call(t.Context()))
-		must(t, d.stop())
-	}
-}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"dispatch.example/dispatch/e2e/topology"
+	"dispatch.example/dispatch/internal/testenv"
+	"dispatch.example/dispatch/release"
 )
 
 // question is one request whose answer must be the same after a restart.
@@ -34,14 +36,29 @@ func questions(top *topology.Topology, n int) []question {
 	return all
 }
 
-// ask returns region and domain of every answer.
-func ask(t *testing.T, top *topology.Topology, all []question) []string {
+// golden asks the edges the golden requests, each n-th of them, and returns region
+// and domain of every answer. They travel as JSON, which carries any character.
+func golden(t *testing.T, top *topology.Topology, nth int) []string {
 	t.Helper()
-	answers := make([]string, len(all))
-	for i, q := range all {
-		a, err := top.Route(t.Context(), q.edge.Public, q.headers...)
+	requests, err := release.GoldenRequests()
+	must(t, err)
+	answers := make([]string, 0, len(requests)/nth)
+	for i := 0; i < len(requests); i += nth {
+		r := requests[i]
+		body := map[string]string{"app": "mobile"}
+		for name, value := range map[string]string{"device_id": r.Device, "user_id": r.User, "app_version": r.AppVersion, "platform": r.Platform,
+			"channel": r.Channel, "carrier": r.Carrier, "locale": r.Locale, "origin": r.Origin} {
+			if value != "" {
+				body[name] = value
+			}
+		}
+		from := "192.0.2.1"
+		if r.Addr.IsValid() {
+			from = r.Addr.String()
+		}
+		a, err := top.Ask(t.Context(), top.Edges[i%len(top.Edges)].Public, body, "X-Forwarded-For", from)
 		must(t, err)
-		answers[i] = fmt.Sprintf("%s %s release %d", a.Region, a.Domain, a.Release)
+		answers = append(answers, fmt.Sprintf("%s %s release %d", a.Region, a.Domain, a.Release))
 	}
 	return answers
 }
@@ -53,36 +70,30 @@ func TestP03RestartWithEverythingDown(t *testing.T) {
 	o, err := top.Swap(t.Context()) // so that the document alone would answer otherwise
 	must(t, err)
 	must(t, top.WaitServing(t.Context(), o.Release))
-	all := questions(top, pick(1_000, 10_000))
-	before := ask(t, top, all)
-	for _, c := range top.Controls {
-		must(t, c.Kill())
-	}
-	for _, server := range []interface{ Stop(time.Duration) error }{top.MariaDB, top.Redis, top.Consul} {
-		must(t, server.Stop(20*time.Second))
-	}
+	nth := pick(10, 1)
+	before := golden(t, top, nth)
+	stopEverything(t, top)
 	var slowest time.Duration
 	for _, edge := range top.Edges {
 		must(t, edge.Kill())
 		begin := time.Now()
 		must(t, edge.Launch())
-		took := within(t, 3*time.Second, func() error {
+		within(t, 3*time.Second, func() error {
 			return topology.Get(t.Context(), "http://"+edge.Ops+"/readyz", http.StatusOK, fmt.Sprintf("number %d", o.Release))
 		})
 		slowest = max(slowest, time.Since(begin))
-		_ = took
 	}
-	after := ask(t, top, all)
+	after := golden(t, top, nth)
 	different := 0
 	for i := range before {
 		if before[i] != after[i] {
 			different++
 			if different < 5 {
-				t.Errorf("%v: %s before, %s after the restart", all[i].headers, before[i], after[i])
+				t.Errorf("golden request %d: %s before, %s after the restart", i*nth, before[i], after[i])
 			}
 		}
 	}
-	figure(t, "P3", "ready %s after kill -9 with database, Redis, Consul and control down; %d of %d answers differ", ms(slowest), different, len(all))
+	figure(t, "P3", "ready %s after kill -9 with database, Redis, Consul and control down; %d of %d answers differ", ms(slowest), different, len(before))
 }
 
 // P4: without a release there is no answer, and never an empty or invented domain.
@@ -100,16 +111,22 @@ func TestP04NothingLoadedIsNotReady(t *testing.T) {
 		}
 	}
 	check("nothing published")
-	for _, c := range top.Controls {
-		must(t, c.Kill())
-	}
-	for _, server := range []interface{ Stop(time.Duration) error }{top.MariaDB, top.Redis, top.Consul} {
-		must(t, server.Stop(20*time.Second))
-	}
+	stopEverything(t, top)
 	for _, edge := range top.Edges {
 		must(t, edge.Kill())
 		must(t, edge.Start(t.Context()))
 	}
 	check("an empty folder, everything down")
 	figure(t, "P4", "%d edges without a release: alive, not ready, 503", len(top.Edges))
+}
+
+// stopEverything ends all that is behind the edges.
+func stopEverything(t *testing.T, top *topology.Topology) {
+	t.Helper()
+	for _, c := range top.Controls {
+		must(t, c.Kill())
+	}
+	for _, c := range []*testenv.Control{top.MariaDB, top.Redis, top.Consul} {
+		must(t, c.Stop(20*time.Second))
+	}
 }

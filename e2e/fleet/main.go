@@ -54,7 +54,11 @@ func run(ctx context.Context, opt topology.Options, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, t.Stop()) }()
-	if err := manual.Execute(out, t); err != nil {
+	page, err := template.New("manual").Funcs(template.FuncMap{"pad": pad}).Parse(manual)
+	if err != nil {
+		return err
+	}
+	if err := page.Execute(out, t); err != nil {
 		return err
 	}
 	<-ctx.Done()
@@ -63,7 +67,7 @@ func run(ctx context.Context, opt topology.Options, out io.Writer) (err error) {
 }
 
 // manual is what the reader types next.
-var manual = template.Must(template.New("manual").Funcs(template.FuncMap{"pad": pad}).Parse(`
+const manual = `
 {{range .Controls}}{{pad .Name}} admin http://{{.Admin}}/api/v1/openapi.json  fleet https://{{.Fleet}}  ops http://{{.Ops}}/metrics  pid {{.PID}}
 {{end}}{{range .Edges}}{{pad .Name}} http://{{.Public}}/route  ops http://{{.Ops}}/readyz  pid {{.PID}}
 {{end}}{{range $city, $addr := .Entries}}{{pad (print "entry " $city)}} http://{{$addr}}/route
@@ -83,6 +87,6 @@ logs           {{.Dir}}/*/log
   kill -9 {{(index .Controls 0).PID}}     # and ask again: edges go on
 
 Ctrl-C ends everything.
-`))
+`
 
 func pad(name string) string { return name + strings.Repeat(" ", max(0, 14-len(name))) }

@@ -225,10 +225,23 @@ func (t *Topology) Fleet(ctx context.Context, n *Node) ([]fleet.Member, error) {
 }
 
 // Route asks an edge, or the reverse proxy, as an app does.
-func (t *Topology) Route(ctx context.Context, addr string, headers ...string) (a Answer, err error) {
+func (t *Topology) Route(ctx context.Context, addr string, headers ...string) (Answer, error) {
+	return t.ask(ctx, http.MethodGet, "http://"+addr+"/route?app=mobile", nil, headers)
+}
+
+// Ask is Route with the inputs as JSON.
+func (t *Topology) Ask(ctx context.Context, addr string, inputs map[string]string, headers ...string) (Answer, error) {
+	body, err := json.Marshal(inputs)
+	if err != nil {
+		return Answer{}, err
+	}
+	return t.ask(ctx, http.MethodPost, "http://"+addr+"/route", body, append(headers, "Content-Type", "application/json"))
+}
+
+func (t *Topology) ask(ctx context.Context, method, url string, body []byte, headers []string) (a Answer, err error) {
 	limited, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(limited, http.MethodGet, "http://"+addr+"/route?app=mobile", nil)
+	req, err := http.NewRequestWithContext(limited, method, url, bytes.NewReader(body))
 	if err != nil {
 		return a, err
 	}
