@@ -32,7 +32,7 @@ test: install ## All tests with the race detector, but for promises; finds or in
 
 # After the others and without the race detector: these measure.
 promises: install ## The promises on a fleet of real processes, in small; make chaos has the full figures
-	go test -count=1 -timeout $(TEST_TIMEOUT) ./e2e
+	go test -count=1 -timeout 20m ./e2e
 
 check: format vet lint modules house test promises switches ## Everything CI runs: the above, format, vet, lint, modules, house rules, docs
 
