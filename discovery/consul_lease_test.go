@@ -6,8 +6,10 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,6 +38,13 @@ func (a *agentState) wipe() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	clear(a.checks)
+}
+
+// told are the entries that it was asked to make.
+func (a *agentState) told() []api.AgentServiceRegistration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.entries)
 }
 
 // happened lists the calls since the last time.
@@ -85,7 +94,9 @@ func (a *agentState) answer(q question) (int, string) {
 // registered is one instance at the fake, kept by Run until end.
 func registered(t *testing.T, f *fakeConsul, c *consul, a *agentState) (r *Registration, end func() error) {
 	t.Helper()
+	f.mu.Lock()
 	f.agent = a.answer
+	f.mu.Unlock()
 	f.set(func(question) reply { return reply{index: "5"} })
 	in, err := instance("orders", "10.0.0.1:80").filled("consul")
 	if err != nil {
@@ -111,7 +122,7 @@ func TestEntryHasItsLease(t *testing.T) {
 		if err := end(); err != nil {
 			t.Error(err)
 		}
-		e := a.entries[0]
+		e := a.told()[0]
 		if e.Check.TTL != "15s" || e.Check.DeregisterCriticalServiceAfter != "5m0s" || e.Check.Status != api.HealthPassing {
 			t.Errorf("check %+v", e.Check)
 		}
@@ -224,22 +235,23 @@ func TestAnotherAgentTakesOver(t *testing.T) {
 		a, b := newAgentState(), newAgentState()
 		r, end := registered(t, f, c, a)
 		f.mu.Lock()
-		broken := true
+		var broken atomic.Bool
+		broken.Store(true)
 		f.agent = func(q question) (int, string) {
 			if q.host == "b:8500" {
 				return b.answer(q)
 			}
-			if broken {
+			if broken.Load() {
 				return http.StatusInternalServerError, "rpc error"
 			}
 			return a.answer(q)
 		}
 		f.mu.Unlock()
-		time.Sleep(5 * RenewEvery)
-		if len(b.entries) != 1 || r.Problem() != nil {
-			t.Errorf("%d entries at b, problem %v", len(b.entries), r.Problem())
+		time.Sleep(5*RenewEvery + time.Second)
+		if entries := b.told(); len(entries) != 1 || r.Problem() != nil {
+			t.Errorf("%d entries at b, problem %v", len(entries), r.Problem())
 		}
-		broken = false
+		broken.Store(false)
 		a.happened()
 		b.happened()
 		if err := end(); err != nil {
