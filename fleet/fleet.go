@@ -15,10 +15,11 @@
 // The report of a replica rides on the question. A replica that has taken a
 // release into use, or has refused it, asks again at once, which acknowledges it.
 //
-// Goroutines: Follower.Run owns one for each Source and ends them with its
-// context; the subscription of a Redis stays open between questions, and
-// its two goroutines, which are go-redis's, end with Close; Server answers in
-// those of net/http. Board and Roster own none.
+// Goroutines: Follower.Run owns one for each Source, and one for each release
+// until its copy is on disk, and ends them with its context; the subscription of a
+// Redis stays open between questions, and its two goroutines, which are
+// go-redis's, end with Close; Server answers in those of net/http; Roster.Run, in
+// its caller's, keeps the Memory. Board owns none.
 //
 // What a failure does:
 //
@@ -29,6 +30,12 @@
 //     that do not come are in the ledger's list and are shown as silent.
 //   - A replica that is silent for SilentAfter is red in the Roster, and nobody
 //     waits for it.
+//   - A release that is refused is told to every control node at once, and looked
+//     at again after a minute. One whose blobs nobody has is not refused: it is
+//     asked for again. A newer release ends the load of an older one.
+//   - A replica that serves what its control node does not know is asked for it;
+//     the node believes it no more than any other source.
+//   - Two processes with one id are both shown, counted and logged.
 package fleet
 
 import (

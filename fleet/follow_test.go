@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -282,15 +283,14 @@ func TestSlowDiskDoesNotDelayTheAcknowledgement(t *testing.T) {
 	r := b.replica(t, "r1", nil)
 	told := make(chan uint64, 16)
 	block := make(chan struct{})
-	loaded := make(map[release.Digest]bool)
+	var loaded sync.Map
 	slow := blobsFunc(func(ctx context.Context, d release.Digest) ([]byte, error) {
-		if loaded[d] { // the second reading is that of the copy
+		if _, again := loaded.LoadOrStore(d, true); again { // the second reading is that of the copy
 			select {
 			case <-block:
 			case <-ctx.Done():
 			}
 		}
-		loaded[d] = true
 		return b.blobs.Blob(ctx, d)
 	})
 	opt := r.opt

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// firstBackOff and lastBackOff bound the pause before a source that failed is asked again.
+	// firstBackOff and lastBackOff bound the time from a question that failed to the next one.
 	firstBackOff = 500 * time.Millisecond
 	lastBackOff  = 5 * time.Second
 	// lookAgain is how long a refused release is not looked at again.
@@ -108,6 +108,7 @@ func (f *Follower) follow(ctx context.Context, l *link) {
 		defer c.CloseIdleConnections()
 	}
 	for ctx.Err() == nil {
+		asked := time.Now()
 		err := f.ask(ctx, l)
 		if ctx.Err() != nil {
 			return
@@ -116,7 +117,8 @@ func (f *Follower) follow(ctx context.Context, l *link) {
 			continue
 		}
 		f.failed(ctx, l, err)
-		pause(ctx, backOff(l.fails))
+		// Counted from the question on: a dial that has lasted 2 s has waited already.
+		pause(ctx, max(backOff(l.fails)-time.Since(asked), jitter(firstBackOff)))
 	}
 }
 

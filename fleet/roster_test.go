@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -294,12 +295,15 @@ func TestFormatIsTheLowestOfADay(t *testing.T) {
 
 // memory is a Memory in memory.
 type memory struct {
+	mu    sync.Mutex
 	rows  map[string]Member
 	saves []int // how many at a time
 	err   error
 }
 
 func (m *memory) SaveReplicas(_ context.Context, members []Member) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.err != nil {
 		return m.err
 	}
@@ -311,10 +315,33 @@ func (m *memory) SaveReplicas(_ context.Context, members []Member) error {
 }
 
 func (m *memory) Replicas(context.Context) (members []Member, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, row := range m.rows {
 		members = append(members, row)
 	}
 	return members, m.err
+}
+
+// set changes what is remembered, or whether it can be reached.
+func (m *memory) set(change func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	change()
+}
+
+// row is what is remembered of a replica.
+func (m *memory) row(id string) Member {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.rows[id]
+}
+
+// saved is how many were saved at a time.
+func (m *memory) saved() []int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.saves)
 }
 
 func TestRosterIsRemembered(t *testing.T) {
@@ -326,24 +353,24 @@ func TestRosterIsRemembered(t *testing.T) {
 		r.Saw(says("a", "1", 7))
 		r.Saw(says("b", "1", 7))
 		time.Sleep(2 * time.Second)
-		if !slices.Equal(mem.saves, []int{2}) {
-			t.Errorf("at first sight: saved %v", mem.saves)
+		if !slices.Equal(mem.saved(), []int{2}) {
+			t.Errorf("at first sight: saved %v", mem.saved())
 		}
 		r.Saw(says("a", "1", 8))
 		time.Sleep(5 * time.Second)
-		if len(mem.saves) != 1 {
+		if len(mem.saved()) != 1 {
 			t.Error("another number alone was saved at once")
 		}
 		r.Saw(refusing(says("a", "1", 8), 9, "bad_manifest"))
 		time.Sleep(2 * time.Second)
-		if len(mem.saves) != 2 || mem.rows["a"].Refusal == nil {
-			t.Errorf("a refusal: saved %v", mem.saves)
+		if len(mem.saved()) != 2 || mem.row("a").Refusal == nil {
+			t.Errorf("a refusal: saved %v", mem.saved())
 		}
 		time.Sleep(45 * time.Second)
 		r.Saw(says("b", "1", 8))
 		time.Sleep(10 * time.Second)
-		if mem.rows["b"].Number != 8 || mem.rows["a"].Number != 8 {
-			t.Errorf("after a minute: %+v", mem.rows)
+		if mem.row("b").Number != 8 || mem.row("a").Number != 8 {
+			t.Errorf("after a minute: %+v and %+v", mem.row("a"), mem.row("b"))
 		}
 		stop()
 
@@ -366,7 +393,7 @@ func TestRosterIsRemembered(t *testing.T) {
 		if _, ok := again.Canary(); ok {
 			t.Error("a silent replica is canary")
 		}
-		delete(mem.rows, "b")
+		mem.set(func() { delete(mem.rows, "b") })
 		time.Sleep(2 * time.Minute)
 		if got := again.Members(all(8)); len(got) != 1 || got[0].ID != "a" {
 			t.Errorf("b is forgotten: %+v", got)
@@ -388,11 +415,11 @@ func TestRosterWithoutItsMemory(t *testing.T) {
 			t.Errorf("got %+v", got)
 		}
 		r.Saw(says("a", "1", 7))
-		mem.err = nil
+		mem.set(func() { mem.err = nil })
 		time.Sleep(45 * time.Second)
 		r.Saw(says("a", "1", 7))
 		time.Sleep(10 * time.Second)
-		if len(mem.rows) != 1 {
+		if mem.row("a").ID == "" {
 			t.Error("it was not saved when the database came back")
 		}
 		stop()
