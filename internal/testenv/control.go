@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -42,12 +45,16 @@ func (c *Control) Start(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		err := c.Up(limited)
+		select {
+		case <-c.Done():
+			return fmt.Errorf("start %s: it ended: %w\n%s", c.Name, c.running().err, c.Tail())
+		default:
+		}
 		if err == nil {
 			return nil
 		}
 		select {
 		case <-c.Done():
-			return fmt.Errorf("start %s: it ended: %w\n%s", c.Name, c.running().err, c.Tail())
 		case <-limited.Done():
 			return errors.Join(fmt.Errorf("start %s: not up: %w\n%s", c.Name, err, c.Tail()), c.Kill())
 		case <-tick.C:
@@ -133,8 +140,25 @@ func (c *Control) running() *process {
 	return c.proc
 }
 
-// FreeAddr is an address of loopback that nobody has now.
+// FreeAddr is an address of loopback that nobody has now, and that stays free: no
+// address is given twice to one process, and systems take ports of outgoing
+// connections from above, beginning at 32768 or higher.
 func FreeAddr() (string, error) {
-	port, err := freePort()
-	return "127.0.0.1:" + port, err
+	const lowest, highest, tries = 15_000, 32_000, 100
+	for range tries {
+		port := lowest + rand.N(highest-lowest)
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		if _, taken := given().LoadOrStore(port, true); taken {
+			continue
+		}
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			continue // somebody has it
+		}
+		return addr, l.Close()
+	}
+	return "", fmt.Errorf("find a free port: none of %d tried between %d and %d", tries, lowest, highest)
 }
+
+// given are the ports that FreeAddr returned.
+var given = sync.OnceValue(func() *sync.Map { return new(sync.Map) })

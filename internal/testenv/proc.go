@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"strconv"
 	"syscall"
 	"time"
 )
@@ -58,13 +57,13 @@ func (p *process) stop(grace time.Duration) error {
 	return fmt.Errorf("stop %s: killed after %s", p.cmd.Path, grace)
 }
 
-// freePort is a TCP port of loopback that nobody has now. Somebody may take it
+// freePort is the port of a FreeAddr. A process of somebody else may still take it
 // before the caller does; a caller tries again then.
 func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := FreeAddr()
 	if err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
+		return "", err
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	return strconv.Itoa(port), l.Close()
+	_, port, err := net.SplitHostPort(addr)
+	return port, err
 }
