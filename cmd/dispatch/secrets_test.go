@@ -30,7 +30,7 @@ func TestSEC28SecretsAreStrongAndUnseen(t *testing.T) {
 		if err := os.WriteFile(path, []byte(c.content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		exit, _, stderr := command(t, "serve", "--data", t.TempDir(), "--allowed-suffixes", "bank.example", c.flag, path,
+		exit, stderr := briefly(t, "serve", "--data", t.TempDir(), "--allowed-suffixes", "bank.example", c.flag, path,
 			"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--fleet-listen", "127.0.0.1:0")
 		if exit != 1 || !strings.Contains(stderr, c.flag) || !strings.Contains(stderr, "unusable key") {
 			t.Errorf("%s with %.20s: exit %d: %s", c.flag, c.content, exit, stderr)
