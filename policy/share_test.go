@@ -182,8 +182,9 @@ func TestIntervalsTakeExactlyTheirBuckets(t *testing.T) {
 	}
 }
 
-// e10: a ramp up moves nobody back, a ramp down lets nobody in.
-func TestRampMovesNobodyBack(t *testing.T) {
+// P20, e10: a share that grows takes nobody back. Buckets are a function of salt and id
+// alone (client/vectors), so versions and restarts are no part of it.
+func TestP20GrowingMovesNobodyBack(t *testing.T) {
 	t.Parallel()
 	var tables []*Table
 	for _, of := range []int{100, 500, 2000, 5000, 10000} {
