@@ -59,7 +59,7 @@ func (h head) known() error {
 		return nil
 	}
 	return fault.New(fault.Conflict, "store_behind", "the database ends at release %d and %d is being served", h.newest.Number, h.numbered).
-		WithHint("it was probably restored from a backup: dispatchctl releases adopt brings back what is served; emergencies go on")
+		WithHint("it was probably restored from a backup: POST /api/v1/releases/adopt (dispatchctl releases adopt) brings back what is served; emergencies go on")
 }
 
 // open is an error while normal changes have to wait.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"dispatch.example/dispatch/fleet"
+	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/ledger"
 	"dispatch.example/dispatch/release"
 )
@@ -55,7 +56,11 @@ func (a *Actions) renew(ctx context.Context) error {
 			return err
 		}
 		c := ledger.Change{By: "dispatch", Action: "renew", Target: fmt.Sprintf("release %d", s.Number), Reason: "records are a day old"}
-		if err := a.Ledger.SaveRecords(ctx, s.Stream, set, c); err != nil {
+		err = a.Ledger.SaveRecords(ctx, s.Stream, set, c)
+		if fault.CodeOf(err) == "stale_seq" {
+			return nil // another node was faster
+		}
+		if err != nil {
 			return fmt.Errorf("keep renewed records: %w", err)
 		}
 		s.Records = set

@@ -196,7 +196,7 @@ func (c *control) build(wrap func(*store.Store) actions.Ledger) {
 	if all := keys.ListSeal.All(); len(all) > 1 {
 		seal.Previous = all[1].Secret()
 	}
-	st, err := store.Open(c.t.Context(), c.dsn, store.Options{Now: c.clock.now, Seal: seal})
+	st, err := store.Open(c.t.Context(), c.dsn, store.Options{Now: c.clock.now, Seal: seal, Timeout: time.Minute}) // a busy machine must not fail tests
 	must(c.t, err)
 	c.t.Cleanup(func() { _ = st.Close() })
 	suffixes, err := domain.NewSuffixes([]string{"a.com.cn", "b.com.cn", "bank.example"})
