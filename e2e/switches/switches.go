@@ -31,8 +31,6 @@ func Table() []Switch {
 			"return appendAudit(tx, head, c, s.now())", "_ = head\n\t\treturn nil"},
 		{"TestP17ConcurrentPublishesHaveOneWinner", "store", "store/release.go",
 			"if head != w.Base {", "if head < w.Base {"},
-		{"TestP17OneWinner", "cmd/dispatch/admin", "store/release.go",
-			"if head != w.Base {", "if head < w.Base {"},
 		{"TestP21LastRegionStays", "cmd/dispatch/admin", "release/operational_action.go",
 			"if s.State != domain.Active && !usable(regions) {", "if s.State != domain.Active && !usable(regions) && false {"},
 		{"TestLoadRefusesEmptyAndActive", "release", "release/guard.go",
