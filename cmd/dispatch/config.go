@@ -23,6 +23,8 @@ type serveCmd struct {
 	AdminListen string `default:"127.0.0.1:8081" help:"Address of the admin API."`
 	OpsListen   string `default:"127.0.0.1:8082" help:"Address of metrics, profiles and health."`
 
+	AdminHosts []string `placeholder:"NAME" help:"Names and addresses that people reach the admin API by, without port; any other Host is refused (default: those of --admin-listen, and localhost)."`
+
 	DB       string `name:"db" env:"DISPATCH_DB" placeholder:"sqlite:FILE|mysql:DSN" help:"Where releases, lists, hosts and audit live (default sqlite:DATA/dispatch.db)."`
 	FourEyes string `enum:"on,off" default:"on" help:"Two people for every host; off is for SQLite only, and shown."`
 

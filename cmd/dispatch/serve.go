@@ -234,7 +234,8 @@ func (p *process) run(ctx context.Context) error {
 		g.Go(func() error { return p.serve(ctx, handler.Server(p.handler.Public(), p.log), p.public) })
 	}
 	if p.cfg.Role.controls() {
-		g.Go(func() error { return p.serve(ctx, adminServer(p.adminHandler(), p.log), p.adminL) })
+		names := newHostNames(p.cfg.AdminHosts, p.adminL.Addr(), p.cfg.AdminListen)
+		g.Go(func() error { return p.serve(ctx, adminServer(names.only(p.adminHandler()), p.log), p.adminL) })
 		g.Go(func() error { return p.control(ctx) })
 	}
 	if p.sessions != nil {

@@ -43,6 +43,11 @@ func (c *serveCmd) Validate() error {
 
 // validateControl looks at the flags of what takes changes.
 func (c *serveCmd) validateControl(p *fault.Problems) {
+	for _, name := range c.AdminHosts {
+		if problem := hostProblem(name); problem != "" {
+			p.Addf("--admin-hosts", "%q %s", name, problem)
+		}
+	}
 	dialect, _, ok := strings.Cut(c.DB, ":")
 	if c.DB != "" && (!ok || (dialect != "sqlite" && dialect != "mysql")) {
 		p.Addf("--db", "must be sqlite:FILE or mysql:DSN")

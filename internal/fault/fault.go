@@ -26,6 +26,7 @@ const (
 	Conflict             // the thing changed since the caller looked
 	Precondition         // a required If-Match is missing
 	TooLarge             // a body over its limit
+	Misdirected          // sent to a host that this listener is not
 	Unavailable          // not now; try again
 )
 

@@ -23,6 +23,8 @@ func Status(kind Kind) int {
 		return http.StatusPreconditionRequired
 	case TooLarge:
 		return http.StatusRequestEntityTooLarge
+	case Misdirected:
+		return http.StatusMisdirectedRequest
 	case Unavailable:
 		return http.StatusServiceUnavailable
 	default:
