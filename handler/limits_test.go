@@ -87,14 +87,20 @@ func TestCORSOrigins(t *testing.T) {
 	}
 }
 
-// start serves the public handler on loopback with the product's limits.
-func start(t *testing.T, f *fixture, log *slog.Logger) string {
+// start serves the public handler on loopback with the product's limits; most is
+// how many connections it may have, 10,000 unless given.
+func start(t *testing.T, f *fixture, log *slog.Logger, most ...int) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := Server(f.handler.Public(), log)
+	connections, err := NewConnections(append(most, 10_000)[0], f.registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l = connections.Bound(s, l)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.Serve(l) }()
 	t.Cleanup(func() {
@@ -184,57 +190,6 @@ func TestServerLimits(t *testing.T) {
 	if ops.ReadHeaderTimeout != s.ReadHeaderTimeout || ops.IdleTimeout != s.IdleTimeout || ops.MaxHeaderBytes != s.MaxHeaderBytes {
 		t.Errorf("ops server: %+v", ops)
 	}
-}
-
-// Slowloris on real sockets: each of 1,000 connections ends within its 2 seconds,
-// and others are answered meanwhile as fast as before, within twice the time.
-func TestSEC25SlowHeadersAreCutOff(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	addr := start(t, f, slog.New(slog.DiscardHandler))
-	ask := func() time.Duration {
-		begin := time.Now()
-		if got, _, err := exchange(t, addr, "GET /route HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"); err != nil || got.StatusCode != http.StatusOK {
-			t.Errorf("an honest request: %v %v", got, err)
-		}
-		return time.Since(begin)
-	}
-	before := slowest(ask)
-	var slow sync.WaitGroup
-	begin := time.Now()
-	for range 1000 {
-		c, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = io.WriteString(c, "GET /route HTTP/1.1\r\nHost: a\r\nX-Slow: ")
-		slow.Go(func() {
-			defer c.Close()
-			_ = c.SetDeadline(time.Now().Add(10 * time.Second))
-			if text, _ := io.ReadAll(c); bytes.HasPrefix(text, []byte("HTTP/1.1 200")) {
-				t.Error("a header without end was answered")
-			}
-		})
-	}
-	// 100 ms stand for the noise of a busy machine: a server that waits for the slow
-	// ones takes 2 s.
-	if beside := slowest(ask); beside > max(2*before, 100*time.Millisecond) {
-		t.Errorf("beside slow connections an honest request took %v, before %v", beside, before)
-	}
-	slow.Wait()
-	if d := time.Since(begin); d > 8*time.Second {
-		t.Errorf("slow connections lived %v, the limit is 2 s", d)
-	}
-}
-
-// slowest is the 99th of 100 times in their order.
-func slowest(ask func() time.Duration) time.Duration {
-	var times []time.Duration
-	for range 100 {
-		times = append(times, ask())
-	}
-	slices.Sort(times)
-	return times[98]
 }
 
 // lockedBuffer is a log that several goroutines write.

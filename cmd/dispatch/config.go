@@ -25,6 +25,8 @@ type serveCmd struct {
 
 	AdminHosts []string `placeholder:"NAME" help:"Names and addresses that people reach the admin API by, without port; any other Host is refused (default: those of --admin-listen, and localhost)."`
 
+	MaxConnections int `default:"10000" placeholder:"N" help:"Public connections at once; over it those that wait longest for a request are ended. At most what the system lets this process open, less 512."`
+
 	DB       string `name:"db" env:"DISPATCH_DB" placeholder:"sqlite:FILE|mysql:DSN" help:"Where releases, lists, hosts and audit live (default sqlite:DATA/dispatch.db)."`
 	FourEyes string `enum:"on,off" default:"on" help:"Two people for every host; off is for SQLite only, and shown."`
 

@@ -68,6 +68,24 @@ func (p *process) listenTCP(ctx context.Context) error {
 	return nil
 }
 
+// spareFiles are what the process needs beside public connections: to its
+// database, to other nodes, and for files.
+const spareFiles = 512
+
+// connections is --max-connections, or fewer where the system allows fewer: a
+// process without files cannot write a release to its disk either. Go has raised
+// the soft limit to the hard one.
+func (c *serveCmd) connections(log *slog.Logger) int {
+	allowed := maxOpenFiles() - spareFiles
+	if c.MaxConnections <= allowed {
+		return c.MaxConnections
+	}
+	allowed = max(allowed, 1)
+	log.Warn("the system allows fewer connections than --max-connections", "allowed", allowed, "flag", c.MaxConnections,
+		"try", "a higher limit of open files: LimitNOFILE in systemd, ulimits in compose, ulimit -n in a shell")
+	return allowed
+}
+
 // announce says where the process listens, before anything else may take time.
 func (p *process) announce() {
 	var b strings.Builder

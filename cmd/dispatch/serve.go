@@ -30,27 +30,28 @@ import (
 // instead of keys that sign in edge.go, the control side in control.go, what
 // joins nodes in fleet.go. Its goroutines all belong to the group in run.
 type process struct {
-	cfg      *serveCmd
-	now      func() time.Time
-	log      *slog.Logger
-	out      streams
-	registry *prometheus.Registry
-	keys     *release.Keyring
-	trust    *signed.Trust
-	tokens   []string // that nodes show each other, current first; none: certificates do
-	suffixes domain.Suffixes
-	geo      *policy.Geo
-	loader   *release.Loader
-	disk     *release.Disk
-	keeper   *release.Keeper
-	node     *node
-	sink     *auditSink        // nil: none
-	sessions *fleet.SessionMap // nil: none
-	glass    *breakGlass
-	clock    *clockWatch
-	handler  *handler.Handler
-	admin    atomic.Pointer[http.Handler] // nil until the control side is up
-	store    atomic.Pointer[store.Store]  // the same
+	cfg         *serveCmd
+	now         func() time.Time
+	log         *slog.Logger
+	out         streams
+	registry    *prometheus.Registry
+	keys        *release.Keyring
+	trust       *signed.Trust
+	tokens      []string // that nodes show each other, current first; none: certificates do
+	suffixes    domain.Suffixes
+	geo         *policy.Geo
+	loader      *release.Loader
+	disk        *release.Disk
+	keeper      *release.Keeper
+	node        *node
+	sink        *auditSink        // nil: none
+	sessions    *fleet.SessionMap // nil: none
+	glass       *breakGlass
+	clock       *clockWatch
+	handler     *handler.Handler
+	connections *handler.Connections
+	admin       atomic.Pointer[http.Handler] // nil until the control side is up
+	store       atomic.Pointer[store.Store]  // the same
 	listeners
 }
 
@@ -180,7 +181,8 @@ func (p *process) buildHandler() error {
 	if p.handler, err = handler.New(opt); err != nil {
 		return err
 	}
-	return nil
+	p.connections, err = handler.NewConnections(p.cfg.connections(p.log), p.registry)
+	return err
 }
 
 // writable finds out at the start what would otherwise show at the first decision.
@@ -231,7 +233,9 @@ func (p *process) run(ctx context.Context) error {
 	if p.cfg.Role.serves() {
 		g.Go(func() error { return p.serve(ctx, p.glass.server(), p.overrideL) })
 		g.Go(func() error { return p.glass.run(ctx) })
-		g.Go(func() error { return p.serve(ctx, handler.Server(p.handler.Public(), p.log), p.public) })
+		public := handler.Server(p.handler.Public(), p.log)
+		bound := p.connections.Bound(public, p.public)
+		g.Go(func() error { return p.serve(ctx, public, bound) })
 	}
 	if p.cfg.Role.controls() {
 		names := newHostNames(p.cfg.AdminHosts, p.adminL.Addr(), p.cfg.AdminListen)

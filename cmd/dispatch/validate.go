@@ -31,6 +31,9 @@ func (c *serveCmd) Validate() error {
 	} else {
 		c.validateEdge(&p)
 	}
+	if c.MaxConnections < 1 {
+		p.Addf("--max-connections", "%d would answer nobody", c.MaxConnections)
+	}
 	if c.Demo && c.Role != roleAll {
 		p.Addf("--demo", "runs everything in one process; leave --role out")
 	}
