@@ -301,7 +301,7 @@ func (s slowHosts) Hosts(ctx context.Context) ([]ledger.Host, error) {
 
 // P24: a change that is refused leaves no row, one that is done leaves one. The
 // rows of each kind are counted where they are made; here all of them together.
-func TestTheTrailIsWholeAfterEverything(t *testing.T) {
+func TestP24TheTrailIsWholeAfterEverything(t *testing.T) {
 	each(t, func(t *testing.T, c *control) {
 		c.emergency(swapOut).ok()
 		c.emergency(swapOut).refused(http.StatusConflict, "expect_mismatch")
