@@ -103,8 +103,11 @@ func TestOperatingManualWorks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "../dispatchctl").CombinedOutput(); err != nil {
+		t.Fatalf("build dispatchctl: %v\n%s", err, out)
+	}
 	var script strings.Builder
-	script.WriteString("cd " + dir + "\n")
+	script.WriteString("cd " + dir + "\nPATH=$PWD:$PATH\n")
 	for _, block := range shellBlocks(t, "../../docs/operate.md") {
 		if !strings.Contains(block, "--db 'mysql:") { // those need a server: store and migrations test them
 			script.WriteString(block)

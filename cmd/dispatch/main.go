@@ -95,6 +95,9 @@ func helpFor(args []string) string {
 // setting that somebody believes to be in force.
 func knownEnvironment(parser *kong.Kong, environment []string) error {
 	known := map[string]bool{redisPassword: true}
+	for _, name := range []string{"SERVER", "TOKEN", "TOKEN_FILE"} { // dispatchctl's, of which the same shell is full on a bad night
+		known[envPrefix+"_"+name] = true
+	}
 	var collect func(n *kong.Node)
 	collect = func(n *kong.Node) {
 		for _, flag := range n.Flags {

@@ -1,0 +1,150 @@
+// Command dispatchctl is the operator's command line. It speaks to the admin API
+// of a control node over HTTP and knows nothing else of the server: no database,
+// no key, no file of its own.
+//
+//	commands  the table of nouns; one file each: fleet.go, releases.go, …
+//	api       one request: token, deadline, Idempotency-Key, problem+json
+//	change    what every write shares: reason, confirmation, idempotency key
+//	program   what a command gets beside its flags: the api and the streams
+//
+// A noun is a struct of flags with a Run method. It asks the api, and prints what
+// came back: as it is with -o json, else as a table or a sentence.
+//
+// It owns no goroutine. What a failure does:
+//
+//   - The server refuses: its detail, problems and hint are printed, exit 1.
+//   - No answer comes to a write: it may have been done. The error names the key
+//     with which the same command asks again and changes nothing twice.
+//   - The change is made and somebody does not serve it yet: who and why, exit 3.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// commands is the whole command line.
+type commands struct {
+	Fleet    fleetCmd    `cmd:"" help:"Every replica and what it serves, and how far the newest release has come."`
+	Releases releasesCmd `cmd:"" help:"List releases, show one, adopt what is served after a restore."`
+	Relive   reliveCmd   `cmd:"" help:"Make the document of an earlier release live again, everywhere at once."`
+	Swap     swapCmd     `cmd:"" help:"Let another endpoint serve a region, everywhere at once."`
+	Region   regionCmd   `cmd:"" help:"Make a region active, draining or off, everywhere at once."`
+	Override overrideCmd `cmd:"" help:"What was done on a replica with dispatch override."`
+	Audit    auditCmd    `cmd:"" help:"The audit trail."`
+
+	serverFlags
+	Output string `short:"o" enum:"table,json" default:"table" help:"table for people, json as the API answers."`
+}
+
+const description = `dispatchctl asks and changes a running dispatch over its admin API.
+
+The token is in $DISPATCH_TOKEN or in --token-file; no flag takes it, because others can read command lines.
+
+A change needs --yes, or the name of what it changes typed at the terminal.
+
+Exit status: 0 done; 1 refused or failed; 2 not understood, nothing was asked; 3 done, but a replica does not serve it yet.`
+
+// The exit statuses that description promises.
+const (
+	exitFailed  = 1
+	exitUsage   = 2
+	exitLagging = 3
+)
+
+// errLagging is a change that is done and that some replica does not serve yet.
+// What was printed says who.
+var errLagging = errors.New("a replica does not serve the release yet")
+
+// usageError is a command line that asks for nothing that can be done.
+type usageError struct{ error }
+
+// streams are where a command reads and writes: out is its answer, log is for people.
+type streams struct {
+	in       io.Reader
+	out, log io.Writer
+	asks     bool // in is a terminal: somebody can be asked
+	color    bool // out is a terminal that shows colors
+}
+
+// program is what a command gets beside its flags.
+type program struct {
+	streams
+	*api
+	json bool
+}
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], streams{in: os.Stdin, out: os.Stdout, log: os.Stderr,
+		asks: isTerminal(os.Stdin), color: isTerminal(os.Stdout) && os.Getenv("NO_COLOR") == ""}))
+}
+
+// isTerminal takes any character device for one. /dev/null is the other such
+// device, and who is asked there answers nothing.
+func isTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// run is main without the process.
+func run(ctx context.Context, args []string, s streams) int {
+	exit := -1
+	cli := new(commands)
+	parser, err := kong.New(cli, kong.Name("dispatchctl"), kong.Description(description),
+		kong.Writers(s.out, s.log), kong.Exit(func(code int) { exit = code }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100, FlagsLast: true}))
+	if err != nil {
+		fmt.Fprintln(s.log, "dispatchctl:", err)
+		return exitUsage
+	}
+	parsed, err := parser.Parse(args)
+	if exit >= 0 { // --help has answered
+		return exit
+	}
+	if err != nil {
+		fmt.Fprintf(s.log, "dispatchctl: %v\ntry: %s --help\n", err, helpFor(err))
+		return exitUsage
+	}
+	server, err := cli.open(s.log)
+	if err == nil {
+		parsed.BindTo(ctx, (*context.Context)(nil))
+		err = parsed.Run(&program{streams: s, api: server, json: cli.Output == "json"})
+	}
+	return status(err, s.log)
+}
+
+// status is the exit status of err, which it prints.
+func status(err error, log io.Writer) int {
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errLagging):
+		return exitLagging
+	}
+	fmt.Fprintln(log, "dispatchctl:", printable(err.Error()))
+	if _, ok := errors.AsType[usageError](err); ok {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// helpFor is the command that was meant, as far as it was understood.
+func helpFor(err error) string {
+	p, ok := errors.AsType[*kong.ParseError](err)
+	if !ok || p.Context == nil {
+		return "dispatchctl"
+	}
+	words := []string{"dispatchctl"}
+	for _, part := range p.Context.Path {
+		if part.Command != nil {
+			words = append(words, part.Command.Name)
+		}
+	}
+	return strings.Join(words, " ")
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// demo starts dispatch serve --demo as a process of its own. The shell it is
+// started from is set up for dispatchctl, which must not disturb it.
+func demo(t *testing.T) (server, token string) {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "dispatch")
+	if out, err := exec.Command("go", "build", "-o", program, "../dispatch").CombinedOutput(); err != nil {
+		t.Fatalf("build dispatch: %v\n%s", err, out)
+	}
+	cmd := exec.CommandContext(t.Context(), program, "serve", "--demo", "--data", t.TempDir(), "--replica-id", "sh-1", "--region", "sh",
+		"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--fleet-listen", "127.0.0.1:0")
+	cmd.Env = append(os.Environ(), "DISPATCH_SERVER=http://127.0.0.1:1", "DISPATCH_TOKEN="+secret, "DISPATCH_TOKEN_FILE=none")
+	var log bytes.Buffer
+	cmd.Stderr = &log
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // t.Context has ended by now, and with it the process
+		_ = cmd.Wait()
+	})
+	var text strings.Builder
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		text.WriteString(lines.Text() + "\n")
+		if strings.HasPrefix(lines.Text(), "serving") {
+			m := regexp.MustCompile(`admin +(http://\S+)/api/v1/\S+\n[\s\S]*token +(dsp_\S+)`).FindStringSubmatch(text.String())
+			if m == nil {
+				break
+			}
+			return m[1], m[2]
+		}
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	t.Fatalf("dispatch does not serve:\n%s%s", text.String(), log.String())
+	return "", ""
+}
+
+// Every command against a real dispatch, in the order of a bad night.
+func TestABadNight(t *testing.T) {
+	server, token := demo(t)
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		args string
+		exit int
+		want string // in what is printed
+	}{
+		{"fleet", 0, `^head v1  all v1  canary none\nREPLICA .*\nsh-1 +current +v1 +\d+s +sh\n$`},
+		{"swap mobile/sh sh-main sh-spare --expect sh-main --reason burns --yes --key night-1", 0, `^v2 on 1/1 after 0\.\d+ s\n$`},
+		{"swap mobile/sh sh-main sh-spare --expect sh-main --reason burns --yes --key night-1", 0, `^v2 on 1/1 after 0\.\d+ s\n$`},
+		{"swap mobile/sh sh-main sh-spare --expect sh-main --reason burns --yes", 1, `are now: sh-spare \(expect_mismatch\)\n[\s\S]*\ntry: `},
+		{"region mobile/hf off --expect active --reason flood --yes", 0, `^v3 on 1/1`},
+		{"region mobile/sh off --expect active --reason flood --yes", 1, `\(last_region\)`},
+		{"region mobile/hf active --expect off --reason dry --yes", 0, `^v4 on 1/1`},
+		{"relive 1 --reason back --yes", 0, `v5 on 1/1`},
+		{"releases adopt --reason restored --yes", 0, `(?s)v5 on 1/1.*warning: the database has release 5 already`},
+		{"override reconcile sh-1 --reason over --yes", 1, `\(no_override\)`},
+		{"releases", 0, `RELEASE .*\nv5 .* relive .* back\nv4 .* region_state .* dry\n(v.*\n)*v1 .* publish .*\n$`},
+		{"releases show 2", 0, `release   v2, made on v1[\s\S]*action    swap\n[\s\S]*"sh/sh-spare":{"state":"active"`},
+		{"releases show 99", 1, `\(unknown_release\)`},
+		{"audit verify", 0, `^\d+ rows, each as it was written\nkeep elsewhere: --rows \d+ --head [0-9a-f]{64}\n$`},
+		{"audit verify --rows 3 --head " + strings.Repeat("0", 64), 1, `\(audit_broken\)`},
+	} {
+		got := ctlWith(t, file, server, streams{}, strings.Fields(step.args)...)
+		if got.exit != step.exit || !regexp.MustCompile(step.want).MatchString(got.out+got.log) {
+			t.Fatalf("%s: exit %d\n%s%s\nwant %d and %s", step.args, got.exit, got.out, got.log, step.exit, step.want)
+		}
+	}
+	for recording, args := range map[string]string{"fleet-canary.json": "fleet", "releases.json": "releases", "release.json": "releases show 2",
+		"verify.json": "audit verify", "done.json": "relive 1 --reason back --yes"} {
+		sameShape(t, recording, ctlWith(t, file, server, streams{}, append(strings.Fields(args), "-o", "json")...).out)
+	}
+	t.Run("an unknown token", func(t *testing.T) {
+		if got := ctl(t, server, streams{}, "fleet"); got.exit != 1 || !strings.Contains(got.log, "(bad_token)") {
+			t.Errorf("exit %d: %s", got.exit, got.log)
+		}
+	})
+}
+
+// sameShape holds that a recording is what dispatch still answers: what the
+// commands read of it stands in the live answer, too.
+func sameShape(t *testing.T, recording, live string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", recording))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A replica that is alone has no canary and no sources.
+	optional := []string{"canary", "started", "name", "ok", "cluster", "env", "version"}
+	has := keys(t, []byte(live))
+	for _, key := range keys(t, text) {
+		if !slices.Contains(has, key) && !slices.Contains(optional, key) {
+			t.Errorf("%s has %q, dispatch no longer does:\n%s", recording, key, live)
+		}
+	}
+}
+
+// keys are the names of all fields in a JSON text.
+func keys(t *testing.T, text []byte) (found []string) {
+	t.Helper()
+	var walk func(v any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case []any:
+			for _, element := range v {
+				walk(element)
+			}
+		case map[string]any:
+			for key, value := range v {
+				found = append(found, key)
+				walk(value)
+			}
+		}
+	}
+	var v any
+	if err := json.Unmarshal(text, &v); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	walk(v)
+	return found
+}
