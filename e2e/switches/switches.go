@@ -1,7 +1,14 @@
 package main
 
-// Table returns every switch, in the order of the promises.
+import "slices"
+
+// Table returns every switch.
 func Table() []Switch {
+	return slices.Concat(overTheFleet(), ofChanges(), ofReleases(), ofAnswers())
+}
+
+// overTheFleet are of tests with real processes.
+func overTheFleet() []Switch {
 	return []Switch{
 		{"TestP01ASwapReachesTheLastEdge", "e2e", "fleet/fleet.go",
 			"PollEvery = 5 * time.Second", "PollEvery = 50 * time.Second"},
@@ -27,14 +34,18 @@ func Table() []Switch {
 			"k.status.DiskErr = err.Error()", "_ = err"},
 		{"TestP15FullDiskOfASingleNode", "e2e", "store/errors.go",
 			"case liteFull:\n\t\treturn full(err)", "case liteFull:\n\t\treturn err"},
+	}
+}
+
+// ofChanges are of what takes changes and writes them down.
+func ofChanges() []Switch {
+	return []Switch{
 		{"TestP05P24KillLeavesWholeReleases", "store", "store/change.go",
 			"return appendAudit(tx, head, c, s.now())", "_ = head\n\t\treturn nil"},
 		{"TestP17ConcurrentPublishesHaveOneWinner", "store", "store/release.go",
 			"if head != w.Base {", "if head < w.Base {"},
 		{"TestP21LastRegionStays", "cmd/dispatch/admin", "release/operational_action.go",
 			"if s.State != domain.Active && !usable(regions) {", "if s.State != domain.Active && !usable(regions) && false {"},
-		{"TestLoadRefusesEmptyAndActive", "release", "release/guard.go",
-			"if !usable {", "if usable && false {"},
 		{"TestP24TheTrailIsWholeAfterEverything", "cmd/dispatch/admin", "store/change.go",
 			"return appendAudit(tx, head, c, s.now())", "_ = head\n\t\treturn nil"},
 		{"TestP07AnOldRowFromALaggingReplicaChangesNothing", "store", "store/release.go",
@@ -51,6 +62,28 @@ func Table() []Switch {
 			"ok && hash != release.Digest(r.Hash)", "ok && hash == (release.Digest{})"},
 		{"TestSEC01TheDatabaseRefusesAForeignHost", "store", "store/host.go",
 			"if same && !s.fourEyesOff {", "if same && s.fourEyesOff {"},
+		{"TestSEC32OverrideIsForItsOwner", "cmd/dispatch", "cmd/dispatch/override.go",
+			"if p.uid != own && p.uid != 0 {", "if p.uid != own && p.uid != 0 && false {"},
+		{"TestSEC29PlainTextStaysOnLoopback", "cmd/dispatch", "cmd/dispatch/validate.go",
+			`host == "localhost" || ip != nil && ip.IsLoopback()`, `host == "localhost" || ip == nil || ip.IsLoopback()`},
+		{"TestP16TheClockJumps", "cmd/dispatch", "policy/session.go",
+			"left = max(0, time.Unix(p.expires, 0).Sub(req.Now))", "left = max(0, time.Until(time.Unix(p.expires, 0)))"},
+		{"TestSEC28SecretsAreStrongAndUnseen", "cmd/dispatch", "internal/signed/token.go",
+			"if err := checkToken(token); err != nil {", "if err := checkToken(token); err != nil && false {"},
+		{"TestP10CanaryRefuses", "cmd/dispatch/admin", "admin/actions/commit.go",
+			"		out.Canary, _ = a.Fleet.Canary()", "		_, _ = a.Fleet.Canary()"},
+		{"TestP13SlowDatabase", "cmd/dispatch/admin", "admin/actions/patience.go",
+			"	defer func() { left.Add(-int64(time.Since(start))) }()", "	_ = start"},
+		{"TestP17OneWinner", "cmd/dispatch/admin", "admin/actions/publish.go",
+			"			if h.newest.Number != p.Base {", "			if false {"},
+	}
+}
+
+// ofReleases are of what carries releases and believes them.
+func ofReleases() []Switch {
+	return []Switch{
+		{"TestLoadRefusesEmptyAndActive", "release", "release/guard.go",
+			"if !usable {", "if usable && false {"},
 		{"TestSEC05ForgedNudgesChangeNothing", "fleet", "fleet/redis_source.go",
 			"look = time.Now().Add(r.limit.Reserve().Delay())", "look = time.Now()"},
 		{"TestP12SilentSubscriberIsFound", "fleet", "fleet/redis_listen.go",
@@ -87,18 +120,16 @@ func Table() []Switch {
 			`json:"approved,omitzero"`, `json:"approval,omitzero"`},
 		{"TestP26FormatIsTheOldestThatSomebodyReads", "release", "release/manifest.go",
 			"return min(lowest, newest), nil", "return newest, nil"},
-		{"TestSEC32OverrideIsForItsOwner", "cmd/dispatch", "cmd/dispatch/override.go",
-			"if p.uid != own && p.uid != 0 {", "if p.uid != own && p.uid != 0 && false {"},
-		{"TestSEC29PlainTextStaysOnLoopback", "cmd/dispatch", "cmd/dispatch/validate.go",
-			`host == "localhost" || ip != nil && ip.IsLoopback()`, `host == "localhost" || ip == nil || ip.IsLoopback()`},
-		{"TestP16TheClockJumps", "cmd/dispatch", "policy/session.go",
-			"left = max(0, time.Unix(p.expires, 0).Sub(req.Now))", "left = max(0, time.Until(time.Unix(p.expires, 0)))"},
-		{"TestSEC28SecretsAreStrongAndUnseen", "cmd/dispatch", "internal/signed/token.go",
-			"if err := checkToken(token); err != nil {", "if err := checkToken(token); err != nil && false {"},
 		{"TestSEC28ReadTokensRefuses", "internal/signed", "internal/signed/token.go",
 			"if len(secret) < tokenSize {", "if false {"},
 		{"TestSEC28ReadKeysRefuses", "internal/signed", "internal/signed/key.go",
 			"if len(distinct) < len(secret)/2 {", "if false {"},
+	}
+}
+
+// ofAnswers are of what answers apps.
+func ofAnswers() []Switch {
+	return []Switch{
 		{"TestSEC06HeadersHaveNoAuthorityByTheirName", "handler", "handler/address.go",
 			"if o.trusted = p.contain(o.addr); !o.trusted {", "if o.trusted = true; !o.trusted {"},
 		{"TestSEC22ControlCharactersStayInTheirLine", "handler", "handler/decision_json.go",
@@ -118,14 +149,8 @@ func Table() []Switch {
 			"return w.tryLists(c)", "return truth(true)"},
 		{"TestSEC27NothingIsSmuggled", "handler", "handler/server.go",
 			`w.Header().Set("Connection", "close")`, "_ = w"},
-		{"TestP10CanaryRefuses", "cmd/dispatch/admin", "admin/actions/commit.go",
-			"		out.Canary, _ = a.Fleet.Canary()", "		_, _ = a.Fleet.Canary()"},
-		{"TestP13SlowDatabase", "cmd/dispatch/admin", "admin/actions/patience.go",
-			"	defer func() { left.Add(-int64(time.Since(start))) }()", "	_ = start"},
 		{"TestP20GrowingMovesNobodyBack", "policy", "policy/action.go",
 			"return []span{{int16(from), int16(from + of - 1), region}}",
 			"from = min(from+of/2, Whole-of)\n\t\treturn []span{{int16(from), int16(from + of - 1), region}}"},
-		{"TestP17OneWinner", "cmd/dispatch/admin", "admin/actions/publish.go",
-			"			if h.newest.Number != p.Base {", "			if false {"},
 	}
 }
