@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // secret is the token of all tests; it may show nowhere.
@@ -350,11 +351,13 @@ func TestOtherAnswers(t *testing.T) {
 }
 
 func TestPlainTextBeyondLoopbackIsSaid(t *testing.T) {
-	t.Parallel()
-	for server, warned := range map[string]bool{"http://192.0.2.1:1": true, "https://192.0.2.1:1": false, "http://127.0.0.1:1": false, "http://[::1]:1": false, "http://localhost:1": false} {
-		got := ctl(t, server, streams{}, "fleet", "--timeout", "10ms")
-		if strings.Contains(got.log, "in plain text") != warned {
-			t.Errorf("%s: %s", server, got.log)
+	t.Setenv(tokenVariable, secret)
+	for server, warned := range map[string]bool{"http://192.0.2.1:1": true, "http://control.bank.example": true, "https://192.0.2.1:1": false,
+		"http://127.0.0.1:1": false, "http://[::1]:1": false, "http://localhost:1": false} {
+		var log bytes.Buffer
+		a, err := serverFlags{Server: server, Timeout: time.Second}.open(&log)
+		if err != nil || a.token != secret || strings.Contains(log.String(), "in plain text") != warned {
+			t.Errorf("%s: %v, %+v: %s", server, err, a, log.String())
 		}
 	}
 }
