@@ -17,8 +17,8 @@ import (
 // its data it is nil.
 type Fleet interface {
 	roster
-	// Offer puts the offer before the replicas: on the board at once, then into the
-	// outlets that take their time. A newer offer ends its context.
+	// Offer puts the offer before the replicas at once; outlets that take their time
+	// follow by themselves. A newer offer ends its context.
 	Offer(ctx context.Context, o fleet.Offer) error
 }
 
@@ -110,7 +110,7 @@ func (a *Actions) Members(ctx context.Context) (FleetView, error) {
 	for _, m := range a.Fleet.Members() {
 		v.Members = append(v.Members, MemberView{Replica: m.Replica, State: m.State, Seen: m.Seen, First: m.First,
 			Number: m.Number, Seq: m.Seq, Digest: m.Digest.String(), Age: m.Age, Source: m.Source, Refusal: m.Refusal,
-			Sources: slices.Concat([]fleet.SourceState{}, m.Sources), Override: m.Override, DiskError: m.DiskError,
+			Sources: append([]fleet.SourceState{}, m.Sources...), Override: m.Override, DiskError: m.DiskError,
 			Databases: m.Databases, Errors: m.Errors})
 	}
 	if cur := a.Keeper.Current(); cur != nil {

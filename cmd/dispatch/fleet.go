@@ -32,6 +32,7 @@ type node struct {
 	tls      *tls.Config // of calls to other nodes
 	follower *fleet.Follower
 	redis    *fleet.Redis       // nil: none
+	offers   chan fleet.Offer   // the newest one that Redis has not seen; see redis.go
 	registry discovery.Source   // nil: none
 	controls *discovery.Watcher // of the registry; nil: none
 	handed
@@ -47,7 +48,7 @@ type handed struct {
 
 // newNode makes everything that joins this process with others. It connects to nobody.
 func newNode(p *process) (n *node, err error) {
-	n = &node{p: p, started: time.Now()}
+	n = &node{p: p, started: time.Now(), offers: make(chan fleet.Offer, 1)}
 	if n.self, err = p.cfg.identity(); err != nil {
 		return nil, err
 	}
@@ -225,16 +226,6 @@ func (n *node) Format() int { return n.roster.Format() }
 // Changed is closed when a member changes.
 func (n *node) Changed() <-chan struct{} { return n.roster.Changed() }
 
-// Offer puts the offer on the board, from where replicas have it at once, and
-// then into Redis, which may take its time.
-func (n *node) Offer(ctx context.Context, o fleet.Offer) error {
-	err := n.board.Offer(ctx, o, n.blobs())
-	if n.redis != nil {
-		err = errors.Join(err, n.redis.Offer(ctx, o, n.blobs()))
-	}
-	return err
-}
-
 // checks are the lines of /readyz about the other nodes.
 func (n *node) checks() []handler.Check {
 	return []handler.Check{{Name: "sources", Probe: func() error {
@@ -253,6 +244,9 @@ func (n *node) run(ctx context.Context, g *errgroup.Group) {
 	g.Go(func() error { return n.follower.Run(ctx) })
 	g.Go(func() error { return n.follow(ctx) })
 	g.Go(func() error { return n.register(ctx) })
+	if n.redis != nil && n.board != nil {
+		g.Go(func() error { return n.feedRedis(ctx) })
+	}
 	if n.controls != nil {
 		g.Go(func() error { return n.controls.Run(ctx) })
 	}

@@ -23,9 +23,9 @@ func overTheFleet() []Switch {
 			"status = http.StatusServiceUnavailable", "status = http.StatusOK"},
 		{"TestP05KilledPublisherTearsNothing", "e2e", "store/change.go",
 			"return appendAudit(tx, head, c, s.now())", "_ = head\n\t\treturn nil"},
-		{"TestP11FrozenRedisHoldsNothingUp", "e2e", "cmd/dispatch/fleet.go", // Redis first, then everybody
-			"err := n.board.Offer(ctx, o, n.blobs())",
-			"if n.redis != nil {\n\t\tif err := n.redis.Offer(ctx, o, n.blobs()); err != nil {\n\t\t\treturn err\n\t\t}\n\t}\n\terr := n.board.Offer(ctx, o, n.blobs())"},
+		{"TestP11FrozenRedisHoldsNothingUp", "e2e", "cmd/dispatch/redis.go", // Redis first, then everybody
+			"if err := n.board.Offer(ctx, o, n.blobs()); err != nil || n.redis == nil {",
+			"if n.redis != nil {\n\t\tif err := n.redis.Offer(ctx, o, n.blobs()); err != nil {\n\t\t\treturn err\n\t\t}\n\t}\n\tif err := n.board.Offer(ctx, o, n.blobs()); err != nil || n.redis == nil {"},
 		{"TestP13SlowDatabaseIsASoonRefusal", "e2e", "store/store.go",
 			"const timeout = 2500 * time.Millisecond", "const timeout = 9000 * time.Millisecond"},
 		{"TestP14PartitionedEdgeServesAndIsRed", "e2e", "fleet/fleet.go",
