@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"time"
 
 	"dispatch.example/dispatch/handler"
@@ -84,6 +86,15 @@ func (c *serveCmd) connections(log *slog.Logger) int {
 	log.Warn("the system allows fewer connections than --max-connections", "allowed", allowed, "flag", c.MaxConnections,
 		"try", "a higher limit of open files: LimitNOFILE in systemd, ulimits in compose, ulimit -n in a shell")
 	return allowed
+}
+
+// maxOpenFiles is how many files and connections this process may have open.
+func maxOpenFiles() int {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || limit.Cur > math.MaxInt32 {
+		return math.MaxInt32
+	}
+	return int(limit.Cur)
 }
 
 // announce says where the process listens, before anything else may take time.
