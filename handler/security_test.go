@@ -8,102 +8,127 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
-	"path"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"dispatch.example/dispatch/internal/testenv"
 )
 
-// cache is a shared cache as careless as they come: it keeps what Cache-Control
-// does not forbid, and what looks like a picture whatever is forbidden.
-type cache struct {
-	next *httputil.ReverseProxy
+// careless is nginx as a shared cache that keeps what Cache-Control does not
+// forbid, and what looks like a picture whatever is forbidden.
+const careless = `
+proxy_cache_path cache keys_zone=shared:1m;
+proxy_cache shared;
+proxy_cache_key $request_uri;
+proxy_cache_valid 200 1m;
+add_header X-Cache $upstream_cache_status always;
+server {
+  listen %[1]s;
+  location / { proxy_pass %[2]s; }
+  location ~ "\.(css|js|png)$|;" {
+    proxy_ignore_headers Cache-Control Expires Set-Cookie Vary;
+    proxy_pass %[2]s;
+  }
+}
+`
 
-	mu   sync.Mutex
-	kept map[string]*httptest.ResponseRecorder
+// cacheBefore is such a cache, and counts what it answers by itself.
+type cacheBefore struct {
+	t    *testing.T
+	url  string
 	hits int
 }
 
-func newCache(t *testing.T, origin string) (*cache, string) {
+func newCache(t *testing.T, origin string) *cacheBefore {
 	t.Helper()
-	u, err := url.Parse(origin)
+	addr, err := testenv.FreeAddr()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cache{next: httputil.NewSingleHostReverseProxy(u), kept: map[string]*httptest.ResponseRecorder{}}
-	s := httptest.NewServer(c)
-	t.Cleanup(s.Close)
-	return c, s.URL
+	testenv.StartNginx(t, addr, fmt.Sprintf(careless, addr, origin))
+	return &cacheBefore{t: t, url: "http://" + addr}
 }
 
-func (c *cache) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c.mu.Lock()
-	kept := c.kept[r.URL.RequestURI()]
-	c.mu.Unlock()
-	if kept == nil {
-		kept = httptest.NewRecorder()
-		c.next.ServeHTTP(kept, r)
-		control := kept.Header().Get("Cache-Control")
-		forbidden := strings.Contains(control, "no-store") || strings.Contains(control, "private")
-		picture := path.Ext(r.URL.Path) != "" || strings.Contains(r.URL.Path, ";")
-		if kept.Code == http.StatusOK && (!forbidden || picture) {
-			c.mu.Lock()
-			c.kept[r.URL.RequestURI()] = kept
-			c.mu.Unlock()
-		}
-	} else {
-		c.mu.Lock()
+// ask sends one request of a device, and returns the answer's status, what it
+// says about caching, and its body.
+func (c *cacheBefore) ask(method, target, device string, headers ...string) (status int, header http.Header, body string) {
+	c.t.Helper()
+	req, err := http.NewRequestWithContext(c.t.Context(), method, c.url+target, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	req.Header.Set("X-Device-Id", device)
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if resp.Header.Get("X-Cache") == "HIT" {
 		c.hits++
-		c.mu.Unlock()
 	}
-	for name, values := range kept.Header() {
-		w.Header()[name] = values
-	}
-	w.WriteHeader(kept.Code)
-	_, _ = w.Write(kept.Body.Bytes())
+	return resp.StatusCode, resp.Header, string(text)
 }
 
-// Two devices behind one shared cache never see each other's answer, also where
-// the path is dressed up as a picture. The same cache in front of the same
-// answers without their Cache-Control does mix them up.
+// e69: two people behind one shared cache, a real one, never see each other's
+// answer, also where the path is dressed up as a picture, the first one asks with
+// HEAD, or a header that the cache does not look at lies. The same cache in front
+// of the same answers without their Cache-Control does mix them up.
 func TestSEC24NoCacheSharesAnAnswer(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	careless := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	staff, other := "d-1001", f.deviceOf(t, "hf") // staff goes to Shanghai
+	bare := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got := httptest.NewRecorder()
 		f.handler.Public().ServeHTTP(got, r)
 		w.WriteHeader(got.Code)
 		_, _ = w.Write(got.Body.Bytes())
-	})
-	for _, tc := range []struct {
-		name   string
-		origin http.Handler
-		shared bool
-	}{{"as it is", f.handler.Public(), false}, {"without Cache-Control", careless, true}} {
-		origin := httptest.NewServer(tc.origin)
-		t.Cleanup(origin.Close)
-		c, through := newCache(t, origin.URL)
-		// staff goes to Shanghai; a device of Hefei's half does not.
-		staff := throughCache(t, through+"/route", "d-1001", "")
-		other := throughCache(t, through+"/route", f.deviceOf(t, "hf"), "")
-		if mixed := staff == other; mixed != tc.shared {
-			t.Errorf("%s: the second device sees the first one's answer: %v, want %v (%d hits)", tc.name, mixed, tc.shared, c.hits)
-		}
-		for _, dressed := range []string{"/route/x.css", "/route;a.js", "/route.js", "/route%2fx.css", "/v1/route/a.png"} {
-			if body := throughCache(t, through+dressed, "d-1001", ""); strings.Contains(body, "domain") {
-				t.Errorf("%s: GET %s answers %s", tc.name, dressed, body)
+	}))
+	t.Cleanup(bare.Close)
+	mixing := newCache(t, bare.URL)
+	_, _, first := mixing.ask(http.MethodGet, "/route", staff)
+	if _, _, second := mixing.ask(http.MethodGet, "/route", other); domainOf(first) == "" || first != second || mixing.hits != 1 {
+		t.Fatalf("a cache that keeps everything answers %s after %s: it shows nothing", second, first)
+	}
+
+	c := newCache(t, startHTTP(t, f))
+	for _, target := range []string{"/route", "/v1/route", "/route?app=mobile"} {
+		for range 2 {
+			for device, region := range map[string]string{staff: "sh", other: "hf"} {
+				for _, method := range []string{http.MethodHead, http.MethodGet} {
+					_, header, body := c.ask(method, target, device, "If-None-Match", "*")
+					if method == http.MethodGet && !strings.Contains(body, `"region":"`+region+`"`) || header.Get("Etag")+header.Get("Last-Modified") != "" {
+						t.Errorf("%s %s of %s: %v %s, want region %s", method, target, device, header, body, region)
+					}
+				}
 			}
 		}
 	}
-	// What a cache does not look at must not change the answer.
-	c, through := newCache(t, startHTTP(t, f))
-	plain := throughCache(t, through+"/route?app=mobile", "d-1001", "")
-	poisoned := throughCache(t, through+"/route?app=mobile", "d-1001", "evil.example")
-	if domainOf(plain) != domainOf(poisoned) || strings.Contains(poisoned, "evil") || c.hits != 0 {
-		t.Errorf("X-Forwarded-Host turns %s into %s", plain, poisoned)
+	for _, dressed := range []string{"/route/x.css", "/route;a.js", "/route.js", "/route%2fx.css", "/v1/route/a.png", "/route/..;/x.js"} {
+		if status, _, body := c.ask(http.MethodGet, dressed, staff); status != http.StatusNotFound || strings.Contains(body, "domain") {
+			t.Errorf("GET %s: %d %s, want 404", dressed, status, body)
+		}
+	}
+	_, _, plain := c.ask(http.MethodGet, "/route?app=mobile", staff)
+	for _, name := range []string{"X-Forwarded-Host", "X-Host", "Forwarded", "X-Original-URL", "X-Rewrite-URL", "X-Forwarded-Scheme"} {
+		value := "evil.example"
+		if name == "Forwarded" {
+			value = "host=evil.example"
+		}
+		if _, header, poisoned := c.ask(http.MethodGet, "/route?app=mobile", staff, name, value); domainOf(plain) != domainOf(poisoned) || strings.Contains(fmt.Sprint(header, poisoned), "evil") {
+			t.Errorf("%s turns %s into %v %s", name, plain, header, poisoned)
+		}
+	}
+	if c.hits != 0 {
+		t.Errorf("%d answers came from the cache", c.hits)
 	}
 }
 
@@ -116,29 +141,6 @@ func domainOf(answer string) string {
 	_, rest, _ := strings.Cut(answer, `"domain":"`)
 	domain, _, _ := strings.Cut(rest, `"`)
 	return domain
-}
-
-func throughCache(t *testing.T, target, device, forwardedHost string) string {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, target, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("X-Device-Id", device)
-	if forwardedHost != "" {
-		req.Header.Set("X-Forwarded-Host", forwardedHost)
-	}
-	transport := &http.Transport{DisableKeepAlives: true}
-	resp, err := transport.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(body)
 }
 
 // deviceOf is a device whom the default sends to a region.
