@@ -47,6 +47,11 @@ type RedisOptions struct {
 	Stream     string // default release.StreamEdge
 	Replica    string // who is listening; stands in the name of its heartbeat channel
 
+	// Override is told, at every look, what lies where an override for all
+	// replicas would: the number of the release that was newest when it was put
+	// there, and its text. Neither is believed yet. Nil: nobody looks.
+	Override func(ctx context.Context, over uint64, jws []byte)
+
 	Log      *slog.Logger          // default: discard
 	Registry prometheus.Registerer // nil: no metrics
 }
@@ -63,8 +68,11 @@ type Redis struct {
 	keys   redisKeys
 	stream string
 	log    *slog.Logger
-	beat   time.Duration // beatEvery, but in tests
-	deaf   time.Duration // deafAfter, but in tests
+
+	override func(ctx context.Context, over uint64, jws []byte) // nil: none
+
+	beat time.Duration // beatEvery, but in tests
+	deaf time.Duration // deafAfter, but in tests
 
 	// Of Next's caller.
 	limit    *rate.Limiter
@@ -102,7 +110,7 @@ func NewRedis(opt RedisOptions) (*Redis, error) {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Redis{stream: opt.Stream, log: opt.Log, beat: beatEvery, deaf: deafAfter, offers: make(chan struct{}, 1),
+	r := &Redis{stream: opt.Stream, log: opt.Log, override: opt.Override, beat: beatEvery, deaf: deafAfter, offers: make(chan struct{}, 1),
 		keys: newRedisKeys(opt), limit: rate.NewLimiter(looksPerSecond, lookBurst)}
 	r.offers <- struct{}{}
 	if err := r.register(opt.Registry); err != nil {
@@ -121,19 +129,21 @@ func NewRedis(opt RedisOptions) (*Redis, error) {
 // redisKeys are the names of everything in Redis. The braces are a hash tag, so
 // that in a cluster all of a deployment's releases and blobs lie on one node.
 type redisKeys struct {
-	release string // hash: number, seq, digest, manifest, signature, records, records_signature
-	blobs   string // prefix of strings, by digest
-	nudges  string // channel: look now
-	beats   string // channel of one source alone
+	release  string // hash: number, seq, digest, manifest, signature, records, records_signature
+	override string // string: the newest release's number, a space, a signed override
+	blobs    string // prefix of strings, by digest
+	nudges   string // channel: look now
+	beats    string // channel of one source alone
 }
 
 func newRedisKeys(opt RedisOptions) redisKeys {
 	prefix := "dispatch:{" + opt.Deployment + "}:"
 	return redisKeys{
-		release: prefix + "release:" + opt.Stream,
-		blobs:   prefix + "blob:",
-		nudges:  prefix + "nudge:" + opt.Stream,
-		beats:   prefix + "beat:" + opt.Stream + ":" + opt.Replica + ":" + rand.Text(),
+		release:  prefix + "release:" + opt.Stream,
+		override: prefix + "override",
+		blobs:    prefix + "blob:",
+		nudges:   prefix + "nudge:" + opt.Stream,
+		beats:    prefix + "beat:" + opt.Stream + ":" + opt.Replica + ":" + rand.Text(),
 	}
 }
 

@@ -29,6 +29,7 @@ type Keeper struct {
 	mu       sync.Mutex // guards what follows and every change of current
 	released *Snapshot  // the last one accepted; current is it, or it under an override
 	over     *kept      // the override in force, nil if there is none
+	taken    time.Time  // when the newest override for all was made that was taken here
 	loading  *loading   // what the turn is used for, nil for nothing
 	status   Status
 	since    time.Time // of the released snapshot, on the monotonic clock

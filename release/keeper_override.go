@@ -2,6 +2,7 @@ package release
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"dispatch.example/dispatch/internal/fault"
@@ -43,6 +44,16 @@ func (k *Keeper) override(o *Override) error {
 		}
 		return nil
 	}
+	if err := k.mayLay(o); err != nil {
+		return err
+	}
+	return k.lay(o)
+}
+
+// The callers of mayLay, lay, show and take hold k.mu.
+
+// mayLay says what is wrong with an override, whatever it does.
+func (k *Keeper) mayLay(o *Override) error {
 	if err := o.check(); err != nil {
 		return err
 	}
@@ -56,6 +67,18 @@ func (k *Keeper) override(o *Override) error {
 		return fault.New(fault.Unavailable, "no_release", "there is no release to lay an override over").
 			WithHint("an override chooses among the domains of a release: bring one first")
 	}
+	return nil
+}
+
+// lay puts an override into force, or ends those for all replicas.
+func (k *Keeper) lay(o *Override) error {
+	if o.ends() {
+		if k.over != nil && k.over.Deployment != "" {
+			k.over = nil
+			k.show()
+		}
+		return nil
+	}
 	over := newKept(o, k.released.Number)
 	laid, unfit, err := k.loader.lay(k.released, &over.Override, true)
 	if err == nil {
@@ -68,8 +91,6 @@ func (k *Keeper) override(o *Override) error {
 	k.take(laid, nil)
 	return nil
 }
-
-// The callers of show and take hold k.mu.
 
 // show serves the released snapshot with the override in force laid over it. One
 // that is over is gone; one that cannot be laid has no effect.
@@ -138,9 +159,9 @@ func (k *Keeper) keepOverride() {
 	k.file.Lock()
 	defer k.file.Unlock()
 	k.mu.Lock()
-	over := k.over
+	over, taken := k.over, k.taken
 	k.mu.Unlock()
-	err := k.disk.keepOverride(over)
+	err := errors.Join(k.disk.keepTaken(taken), k.disk.keepOverride(over))
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.status.OverrideErr = ""
@@ -154,6 +175,7 @@ func (k *Keeper) recall() {
 	if k.disk == nil {
 		return
 	}
+	k.taken = k.disk.taken()
 	var err error
 	if k.over, err = k.disk.override(); err != nil {
 		k.status.OverrideErr = err.Error()

@@ -115,7 +115,7 @@ func (o *Override) check() error {
 			p.Addf(text.path, "must be at most 500 bytes without control characters")
 		}
 	}
-	if len(o.Actions) == 0 || len(o.Actions) > maxOverrideActions {
+	if len(o.Actions) == 0 && !o.ends() || len(o.Actions) > maxOverrideActions {
 		p.Addf("actions", "%d of them, there must be 1 to %d", len(o.Actions), maxOverrideActions)
 	}
 	for i, a := range o.Actions {
@@ -133,6 +133,10 @@ func (o *Override) check() error {
 	}
 	return p.Err("bad_override", "the override is wrong")
 }
+
+// ends says whether the override only ends those for all replicas: it is for them
+// and has no actions.
+func (o *Override) ends() bool { return len(o.Actions) == 0 && o.Deployment != "" }
 
 // left is how long the override still lasts: until its end, and never longer than
 // it was made for, however far the clock went back.

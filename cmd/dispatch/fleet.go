@@ -73,8 +73,12 @@ func newNode(p *process) (n *node, err error) {
 func (n *node) connect() (err error) {
 	p := n.p
 	if p.cfg.Fleet.Redis != "" {
-		n.redis, err = fleet.NewRedis(fleet.RedisOptions{URL: p.cfg.Fleet.Redis, Password: os.Getenv(redisPassword),
-			Deployment: p.cfg.Deployment, Replica: n.self.ID, Log: p.log, Registry: p.registry})
+		opt := fleet.RedisOptions{URL: p.cfg.Fleet.Redis, Password: os.Getenv(redisPassword),
+			Deployment: p.cfg.Deployment, Replica: n.self.ID, Log: p.log, Registry: p.registry}
+		if p.cfg.Role.serves() { // nobody else answers under an override, or ends it in time
+			opt.Override = p.glass.found
+		}
+		n.redis, err = fleet.NewRedis(opt)
 		if err != nil {
 			return fmt.Errorf("--redis: %w", err)
 		}

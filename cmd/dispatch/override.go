@@ -41,6 +41,9 @@ type breakGlass struct {
 	trust  *signed.Trust
 	log    *slog.Logger
 	now    func() time.Time
+
+	refused  prometheus.Counter // overrides that were found and not believed
+	lastSaid string             // of found's caller: the last of them, and why
 }
 
 // overrideState is what the socket answers.
@@ -58,7 +61,10 @@ func newBreakGlass(p *process) *breakGlass {
 		}
 		return 0
 	}))
-	return &breakGlass{keeper: p.keeper, trust: p.trust, log: p.log, now: p.now}
+	refused := prometheus.NewCounter(prometheus.CounterOpts{Name: "dispatch_override_refused_total",
+		Help: "Overrides found in Redis that changed nothing here because they are not signed by us, over, for others or do not fit. When it rises the log says which; if a signature is bad, somebody else writes to Redis."})
+	p.registry.MustRegister(refused)
+	return &breakGlass{keeper: p.keeper, trust: p.trust, log: p.log, now: p.now, refused: refused}
 }
 
 // check is the line of /readyz.

@@ -25,7 +25,9 @@ type overrideCmd struct {
 	Clear overrideClearCmd `cmd:"" help:"Take away the override in force here."`
 	Show  overrideShowCmd  `cmd:"" help:"Print the override in force here."`
 	Apply overrideApplyCmd `cmd:"" help:"Lay the override of a file over what this replica serves: a signed one, or JSON."`
-	Sign  overrideSignCmd  `cmd:"" help:"Print an override for all replicas, made with the publisher key alone; each takes it with apply."`
+	Sign  overrideSignCmd  `cmd:"" help:"Print an override for all replicas, made with the publisher key alone; each takes it with apply, or from Redis with publish."`
+
+	Publish overridePublishCmd `cmd:"" help:"Put a signed override into Redis, from where every replica takes it; or end the one that is there."`
 }
 
 // overrideSocket says which process is meant.
@@ -45,7 +47,7 @@ type overrideActions struct {
 // override is what the flags say. Everything wrong is named at once.
 func (a overrideActions) override(now time.Time) (*release.Override, error) {
 	var p fault.Problems
-	o := &release.Override{ID: newOverrideID(), Reason: a.Reason, Created: now.UTC().Truncate(time.Second)}
+	o := &release.Override{ID: newOverrideID(), Reason: a.Reason, Created: now.UTC().Truncate(time.Millisecond)}
 	o.Until = o.Created.Add(a.For)
 	for _, text := range a.Swap {
 		part := strings.Split(text, "/")
