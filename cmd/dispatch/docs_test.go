@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -114,4 +115,41 @@ func TestOperatingManualWorks(t *testing.T) {
 		}
 	}
 	r.shell(script.String(), "SOMEBODY_ELSE="+r.token)
+}
+
+// docs/security.md names every test that attacks something, and none that is gone.
+func TestTheSecurityPageNamesItsTests(t *testing.T) {
+	page, err := os.ReadFile("../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named, found := map[string]bool{}, map[string]bool{}
+	for _, name := range regexp.MustCompile("`(TestSEC\\d\\d\\w+)`").FindAllStringSubmatch(string(page), -1) {
+		named[name[1]] = true
+	}
+	declared := regexp.MustCompile(`(?m)^func (TestSEC\d\d\w+)\(`)
+	err = filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, name := range declared.FindAllStringSubmatch(string(text), -1) {
+			if !named[name[1]] {
+				t.Errorf("%s: %s is missing from docs/security.md", path, name[1])
+			}
+			found[name[1]] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range named {
+		if !found[name] {
+			t.Errorf("docs/security.md names %s, which is gone", name)
+		}
+	}
 }
