@@ -1,7 +1,9 @@
 package handler
 
 import (
+	"bufio"
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -104,16 +106,16 @@ func TestConnectionsWithARequestStay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn := make([]net.Conn, 6)
+	conn := make([]*boundConn, 6)
 	for i := range conn {
-		var other net.Conn
-		conn[i], other = net.Pipe()
+		near, other := net.Pipe()
+		conn[i] = &boundConn{Conn: near}
 		defer other.Close()
-		defer conn[i].Close()
+		defer near.Close()
 	}
 	for i, step := range []struct {
 		admit int
-		ended net.Conn
+		ended *boundConn
 		then  func()
 	}{
 		{0, nil, func() { c.changed(conn[0], http.StateNew) }},
@@ -123,16 +125,77 @@ func TestConnectionsWithARequestStay(t *testing.T) {
 		{4, conn[2], func() { c.changed(conn[0], http.StateClosed) }},
 		{5, nil, func() {}},
 	} {
+		for _, c := range conn {
+			c.read.Store(true)
+		}
 		if ended := c.admit(conn[step.admit]); ended != step.ended {
 			t.Errorf("step %d: the wrong connection was ended", i)
 		}
 		step.then()
+	}
+	fresh := &boundConn{Conn: conn[0].Conn}
+	if c.waiting.Front().Value.(*boundConn).read.Store(false); c.admit(fresh) != fresh {
+		t.Error("a connection that nobody has read yet made way")
 	}
 	if len(c.open) != 2 || c.waiting.Len() != 2 {
 		t.Errorf("%d open, %d waiting, want 2 and 2", len(c.open), c.waiting.Len())
 	}
 	if _, err := NewConnections(0, prometheus.NewRegistry()); err == nil {
 		t.Error("a server for nobody")
+	}
+}
+
+// Whoever has asked and must go hears why, on a new connection too; who has asked
+// nothing is closed without a word.
+func TestWhoMustGoHearsWhy(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		sent string
+		want string
+	}{
+		"asked":   {"GET /route HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 503 Service Unavailable\r\n"},
+		"nothing": {"", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			client, err := net.Dial("tcp", l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			server, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(client, row.sent); err != nil {
+				t.Fatal(err)
+			}
+			c := &boundConn{Conn: server}
+			c.end()
+			if n, err := c.Read(make([]byte, 1024)); n != 0 || err != io.EOF {
+				t.Errorf("read %d, %v from a connection that must go", n, err)
+			}
+			_ = c.Close()
+			text, err := io.ReadAll(client)
+			if err != nil || !strings.HasPrefix(string(text), row.want) || row.want == "" && len(text) > 0 {
+				t.Errorf("%q, %v, want %q", text, err, row.want)
+			}
+			if row.want == "" {
+				return
+			}
+			answer, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(text)), nil)
+			if err != nil || answer.Header.Get("Retry-After") == "" {
+				t.Fatalf("%v %v", answer, err)
+			}
+			if body, err := io.ReadAll(answer.Body); err != nil || !json.Valid(body) {
+				t.Errorf("%s %v", body, err)
+			}
+		})
 	}
 }
 

@@ -4,7 +4,8 @@
 //
 //	Load ── Run ──► Result   answers by status, failures, latencies
 //
-// Each connection has one goroutine and keeps its connection; Run ends them all.
+// Each connection has one goroutine and keeps its connection, unless the load is
+// Fresh; Run ends them all.
 // A request that fails, by an answer that cannot be read or by none within
 // Timeout, is counted with its first reasons and its connection is made anew;
 // nothing ends the run but its time and its context.
@@ -34,6 +35,8 @@ type Load struct {
 	Conns int           // default 32
 	// Timeout of one request; default 2 s, which is what an app waits.
 	Timeout time.Duration
+	// Fresh gives every request a connection of its own, as an app's first one has.
+	Fresh bool
 	// See is called with every answer's body, from the connection's goroutine.
 	See func(addr string, body []byte)
 	// Closed makes a closed loop: each connection asks again as soon as it has its
@@ -174,7 +177,11 @@ func (w *worker) exchange(ctx context.Context, n int64) error {
 	}
 	w.request = append(w.request[:0], "GET /route?app=mobile HTTP/1.1\r\nHost: mobile.bank.example\r\nX-Platform: ios\r\n"+
 		"X-App-Version: 10.1.4\r\nUser-Agent: MobileBank/10.1.4\r\nX-Device-Id: d-"...)
-	w.request = append(strconv.AppendInt(w.request, n, 10), "\r\n\r\n"...)
+	w.request = append(strconv.AppendInt(w.request, n, 10), "\r\n"...)
+	if w.load.Fresh {
+		w.request = append(w.request, "Connection: close\r\n"...)
+	}
+	w.request = append(w.request, "\r\n"...)
 	if _, err := w.conn.Write(w.request); err != nil {
 		return err
 	}

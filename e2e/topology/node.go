@@ -151,6 +151,7 @@ func (t *Topology) edgeArgs(n *Node) ([]string, error) {
 	}
 	args := append(t.commonArgs(n), "--listen", n.Public, "--trusted-proxies", "127.0.0.1/32",
 		"--trust-keys", filepath.Join(t.Dir, "keys", "edge", "trust.jwks"), "--control", "https://"+strings.Join(controls, ",https://"))
+	args = append(args, t.opt.EdgeArgs...)
 	if !t.opt.NoRedis {
 		args = append(args, "--redis", "redis://"+redis)
 	}

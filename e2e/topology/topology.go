@@ -56,6 +56,7 @@ type Options struct {
 	NoProxy  bool              // no reverse proxy
 	Pinned   bool              // edges share one processor, so that load can be measured
 	EdgeData map[string]string // folders of single edges instead of ours, by name
+	EdgeArgs []string          // more flags of edges
 	// Database, if set, is asked once where control nodes shall find the database
 	// that listens at addr: at a proxy, say.
 	Database func(addr string) (string, error)
