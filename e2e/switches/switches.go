@@ -152,5 +152,9 @@ func ofAnswers() []Switch {
 		{"TestP20GrowingMovesNobodyBack", "policy", "policy/action.go",
 			"return []span{{int16(from), int16(from + of - 1), region}}",
 			"from = min(from+of/2, Whole-of)\n\t\treturn []span{{int16(from), int16(from + of - 1), region}}"},
+		{"TestSEC25SlowConnectionsMakeWay", "handler", "handler/connections.go",
+			"if oldest == nil || !oldest.Value.(*boundConn).read.Load() {", "if oldest = nil; oldest == nil {"},
+		{"TestP18HerdIsServedWhatFits", "e2e", "handler/connections.go", // sent away without a word
+			"_, _ = io.WriteString(c.Conn, goodbye)", "_ = io.EOF"},
 	}
 }
