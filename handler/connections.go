@@ -95,6 +95,15 @@ func (c *boundConn) end() {
 	_ = c.SetReadDeadline(time.Unix(1, 0))
 }
 
+// CloseWrite lets net/http end an answer before it closes, so that an answer to
+// what was too large is not lost in a reset.
+func (c *boundConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
 const (
 	goodbye = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\nCache-Control: private, no-store\r\n" +
 		"Retry-After: 1\r\nConnection: close\r\nContent-Length: 89\r\n\r\n" +

