@@ -4,7 +4,7 @@ import "slices"
 
 // Table returns every switch.
 func Table() []Switch {
-	return slices.Concat(overTheFleet(), ofChanges(), ofReleases(), ofAnswers())
+	return slices.Concat(overTheFleet(), ofChanges(), ofReleases(), ofAnswers(), ofListeners())
 }
 
 // overTheFleet are of tests with real processes.
@@ -156,5 +156,21 @@ func ofAnswers() []Switch {
 			"if oldest == nil || !oldest.Value.(*boundConn).read.Load() {", "if oldest = nil; oldest == nil {"},
 		{"TestP18HerdIsServedWhatFits", "e2e", "handler/connections.go", // sent away without a word
 			"_, _ = io.WriteString(c.Conn, goodbye)", "_ = io.EOF"},
+	}
+}
+
+// ofListeners are of who may speak to a node, and what it may be told.
+func ofListeners() []Switch {
+	return []Switch{
+		{"TestSEC27AdminListenerAnswersToItsNames", "cmd/dispatch", "cmd/dispatch/hosts.go",
+			"if n[host] {", "if n[host] || true {"},
+		{"TestSEC27NoLinkCarriesAHost", "cmd/dispatch", "cmd/dispatch/hosts.go",
+			"if len(given) > 0 {", "if len(given) > 99 {"},
+		{"TestSEC27FleetListenerReadsOneRequest", "cmd/dispatch", "handler/server.go",
+			`w.Header().Set("Connection", "close")`, "_ = w"},
+		{"TestSEC32OverrideForAllIsSigned", "cmd/dispatch", "release/override_all.go",
+			"case !o.Created.After(k.taken),", "case o.Created.IsZero(),"},
+		{"TestSEC32RedisCannotOverride", "fleet", "release/keeper_override.go",
+			`if o.Deployment != "" && o.Deployment != k.loader.opt.Deployment {`, `if o.Deployment == "" && o.Deployment != k.loader.opt.Deployment {`},
 	}
 }
