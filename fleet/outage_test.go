@@ -77,9 +77,11 @@ func TestSourceThatFailsChangesNothing(t *testing.T) {
 		handler http.HandlerFunc
 		problem string
 	}{
-		"404":            {status(404), "ask a: it answers 404 Not Found"},
-		"500":            {status(500), "ask a: it answers 500 Internal Server Error"},
-		"redirect":       {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://elsewhere/", http.StatusFound) }, "ask a: it answers 302 Found"},
+		"404": {status(404), "ask a: it answers 404 Not Found"},
+		"500": {status(500), "ask a: it answers 500 Internal Server Error"},
+		"redirect": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://elsewhere/", http.StatusFound)
+		}, "ask a: it answers 302 Found"},
 		"html":           {body("<html>"), "read answer of a: invalid character '<' looking for beginning of value"},
 		"nothing":        {body(""), "read answer of a: unexpected end of JSON input"},
 		"hangs":          {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "ask a: it does not answer in time"},
