@@ -102,7 +102,34 @@ func (k *Keeper) Signed() (Signed, bool) {
 // copy could not be written is no error: it is in Status too. source says who
 // brought the release.
 func (k *Keeper) Accept(ctx context.Context, s Signed, blobs Blobs, source string) error {
-	next, ended, err := k.swap(ctx, s, blobs, source)
+	return k.Take(ctx, &Prepared{Signed: s}, blobs, source)
+}
+
+// Prepared is a release that the Keeper has loaded and not taken into use.
+type Prepared struct {
+	Signed
+	next *Snapshot // nil: not loaded yet
+	on   *Snapshot // what it was loaded to follow
+}
+
+// Prepare loads a release as Accept would, and changes nothing. A publisher finds
+// out so what would be refused, before it writes the release down.
+func (k *Keeper) Prepare(ctx context.Context, s Signed, blobs Blobs) (*Prepared, error) {
+	k.mu.Lock()
+	on := k.released
+	k.mu.Unlock()
+	next, err := k.loader.Load(ctx, s, blobs, on)
+	if err != nil {
+		return nil, err
+	}
+	return &Prepared{Signed: s, next: next, on: on}, nil
+}
+
+// Take is Accept of a release that is prepared. It is loaded again only if another
+// one was taken into use since.
+func (k *Keeper) Take(ctx context.Context, p *Prepared, blobs Blobs, source string) error {
+	s := p.Signed
+	next, ended, err := k.swap(ctx, p, blobs, source)
 	if err != nil || next == nil {
 		return err
 	}
@@ -118,7 +145,8 @@ func (k *Keeper) Accept(ctx context.Context, s Signed, blobs Blobs, source strin
 
 // swap waits for its turn and changes current. next is nil if there was nothing
 // to change; ended says that an override ended by it.
-func (k *Keeper) swap(ctx context.Context, s Signed, blobs Blobs, source string) (next *Snapshot, ended bool, err error) {
+func (k *Keeper) swap(ctx context.Context, p *Prepared, blobs Blobs, source string) (next *Snapshot, ended bool, err error) {
+	s := p.Signed
 	k.hurry(s)
 	select {
 	case <-k.turn:
@@ -133,7 +161,9 @@ func (k *Keeper) swap(ctx context.Context, s Signed, blobs Blobs, source string)
 	if cur != nil && cur.is(s) {
 		return nil, false, nil
 	}
-	next, err = k.loader.Load(ctx, s, blobs, cur)
+	if next = p.next; next == nil || p.on != cur {
+		next, err = k.loader.Load(ctx, s, blobs, cur)
+	}
 	switch {
 	case ctx.Err() != nil: // nothing is wrong with the release
 		return nil, false, context.Cause(ctx)

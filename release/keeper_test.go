@@ -344,3 +344,35 @@ func TestCurrentCostsNothing(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// What a publisher has prepared is loaded once, unless another release came between.
+func TestPreparedReleaseIsLoadedOnce(t *testing.T) {
+	t.Parallel()
+	b := newBank(t)
+	k := b.keeper(nil)
+	first := must(k.Prepare(t.Context(), b.sign(b.first), b.blobs))
+	if k.Current() != nil {
+		t.Fatal("preparing took it into use")
+	}
+	nobody := brokenBlobs(func(Digest) ([]byte, error) { return nil, fs.ErrNotExist })
+	if err := k.Take(t.Context(), first, nobody, "publisher"); err != nil {
+		t.Fatalf("what was prepared was loaded again: %v", err)
+	}
+	second := next(b.first, nil)
+	late := must(k.Prepare(t.Context(), b.sign(second), b.blobs))
+	if err := k.Accept(t.Context(), b.sign(second), b.blobs, "redis"); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Take(t.Context(), late, b.blobs, "publisher"); err != nil || k.Status().Source != "redis" {
+		t.Errorf("the release in use was taken again from %s: %v", k.Status().Source, err)
+	}
+	third := next(second, nil)
+	overtaken := must(k.Prepare(t.Context(), b.sign(third), b.blobs))
+	if err := k.Accept(t.Context(), b.sign(next(third, nil)), b.blobs, "redis"); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, k.Take(t.Context(), overtaken, b.blobs, "publisher"), "stale")
+	if _, err := k.Prepare(t.Context(), b.sign(third), b.blobs); err == nil {
+		t.Error("a release that came too late was prepared")
+	}
+}

@@ -117,7 +117,8 @@ func (a *Actions) commit(ctx context.Context, w Write, d draft) (Outcome, error)
 	if err != nil {
 		return Outcome{}, err
 	}
-	if _, err := a.Loader.Load(ctx, s, a.blobs(d), a.Keeper.Current()); err != nil {
+	prepared, err := a.Keeper.Prepare(ctx, s, a.blobs(d))
+	if err != nil {
 		return Outcome{}, err
 	}
 	out := Outcome{Release: next.Number, Warnings: slices.Concat(d.warnings, d.followed())}
@@ -140,7 +141,7 @@ func (a *Actions) commit(ctx context.Context, w Write, d draft) (Outcome, error)
 		return Outcome{}, err
 	}
 	// It is written: from here on the caller going away must not leave us behind.
-	if err := a.Keeper.Accept(context.WithoutCancel(ctx), s, a.blobs(d), publisher); err != nil {
+	if err := a.Keeper.Take(context.WithoutCancel(ctx), prepared, a.blobs(d), publisher); err != nil {
 		return Outcome{}, fmt.Errorf("release %d is written and cannot be served here: %w", next.Number, err)
 	}
 	if out.Canary == "" {
