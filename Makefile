@@ -63,9 +63,10 @@ install: ## Find what the tests start, or install it (Debian, root); elsewhere s
 	@go run ./internal/testenv/install
 
 # One package at a time: each has the machine's processors to itself.
-chaos: install ## The promises with their full figures, one line each, and every switch (about an hour)
-	go test -count=1 -p 1 -v -timeout 90m ./e2e -args -full | grep --line-buffered -E '^(P[0-9]|E1[0-9]|ok|FAIL|panic|---)|_test.go:'
-	go run ./e2e/switches
+chaos: install ## The promises with their full figures, one line each, and every switch (about an hour); writes e2e/RESULTS.txt
+	{ echo "commit $$(git describe --always --dirty), $$(date -u +%F), $$(nproc) processors"; \
+	go test -count=1 -p 1 -v -timeout 90m ./e2e -args -full | grep --line-buffered -E '^(P[0-9]|E1[0-9]|ok|FAIL|panic|---)|_test.go:'; \
+	go run ./e2e/switches; } | tee e2e/RESULTS.txt
 
 SOAK ?= 24h
 

@@ -29,7 +29,7 @@ type proportion struct {
 // median of each metric beside what is promised of it.
 func goBenchmarks(ctx context.Context) ([]row, error) {
 	args := []string{"test", "-run=^$", "-bench=.", "-benchmem", "-count=3", "-timeout=30m",
-		"./domain", "./whitelist", "./policy", "./release", "./store", "./handler"}
+		"./domain", "./whitelist", "./policy", "./release", "./fleet", "./store", "./handler"}
 	cmd := exec.CommandContext(ctx, "go", args...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
