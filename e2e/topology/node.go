@@ -80,7 +80,7 @@ func (t *Topology) planNodes(context.Context) error {
 			return err
 		}
 		n.Args = append([]string{t.opt.Program}, args...)
-		if t.opt.Pinned {
+		if t.opt.Pinned || t.opt.Apart && n == t.Edges[0] {
 			n.Args = append([]string{"taskset", "-c", "0"}, n.Args...)
 			n.Env = []string{"GOMAXPROCS=1"}
 		}

@@ -55,6 +55,7 @@ type Options struct {
 	NoRedis  bool              // nobody uses Redis
 	NoProxy  bool              // no reverse proxy
 	Pinned   bool              // edges share one processor, so that load can be measured
+	Apart    bool              // the first edge has processor 0; whoever starts the topology keeps off it
 	EdgeData map[string]string // folders of single edges instead of ours, by name
 	EdgeArgs []string          // more flags of edges
 	// Database, if set, is asked once where control nodes shall find the database
