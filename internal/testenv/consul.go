@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 )
 
 // Consul returns the host:port of an agent that the tests of the binary share.
@@ -138,22 +137,7 @@ func (a *ConsulAgent) start() error {
 
 // wait returns when the agent has a leader and has entered itself.
 func (a *ConsulAgent) wait() error {
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-a.proc.done:
-			return fmt.Errorf("it ended: %w", a.proc.err)
-		case <-ctx.Done():
-			return fmt.Errorf("no leader within %s", startTimeout)
-		case <-tick.C:
-			if a.hasLeader(ctx) {
-				return nil
-			}
-		}
-	}
+	return a.proc.wait("leader", func(ctx context.Context) bool { return a.hasLeader(ctx) })
 }
 
 func (a *ConsulAgent) hasLeader(ctx context.Context) bool {

@@ -127,22 +127,7 @@ func launch(dir string, args []string) (*mariaDB, error) {
 
 // wait returns when the server answers.
 func (db *mariaDB) wait() error {
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-db.proc.done:
-			return fmt.Errorf("it ended: %w", db.proc.err)
-		case <-ctx.Done():
-			return fmt.Errorf("no answer within %s", startTimeout)
-		case <-tick.C:
-			if db.exec(ctx, "DO 1") == nil {
-				return nil
-			}
-		}
-	}
+	return db.proc.wait("answer", func(ctx context.Context) bool { return db.exec(ctx, "DO 1") == nil })
 }
 
 func (db *mariaDB) create(ctx context.Context) (string, error) {

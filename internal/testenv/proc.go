@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -16,6 +17,27 @@ type process struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the child has ended
 	err  error         // of Wait; read after done
+}
+
+// wait returns when the child is ready, and fails when it ended or took too long;
+// missing is what it then has not given.
+func (p *process) wait(missing string, ready func(context.Context) bool) error {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-p.done:
+			return fmt.Errorf("it ended: %w", p.err)
+		case <-ctx.Done():
+			return fmt.Errorf("no %s within %s", missing, startTimeout)
+		case <-tick.C:
+			if ready(ctx) {
+				return nil
+			}
+		}
+	}
 }
 
 // run starts the command. One goroutine waits for it, on a thread of its own,

@@ -84,22 +84,10 @@ func (r *Redis) Start() error {
 
 // wait returns when the server answers.
 func (r *Redis) wait() error {
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		select {
-		case <-r.proc.done:
-			return fmt.Errorf("it ended: %w", r.proc.err)
-		case <-ctx.Done():
-			return fmt.Errorf("no answer within %s", startTimeout)
-		case <-tick.C:
-			if _, err := r.Do(ctx, "PING"); err == nil {
-				return nil
-			}
-		}
-	}
+	return r.proc.wait("answer", func(ctx context.Context) bool {
+		_, err := r.Do(ctx, "PING")
+		return err == nil
+	})
 }
 
 // URL is its address in the form of --redis.
