@@ -68,11 +68,13 @@ func outage(t *testing.T, promise string, lasting time.Duration) {
 	a, b := median(with), median(without)
 	figure(t, promise, "%s without database, Redis and Consul: %d answers, 0 failed; p99 %s, with them %s; CPU a request %.2f times",
 		time.Since(began).Round(time.Second), served, ms(b), ms(a), float64(median(cpuWithout))/float64(median(cpuWith)))
-	if b > a+max(a/10, time.Millisecond) {
-		t.Errorf("p99 %s without, %s with; limit 10 %% or 1 ms more", b, a)
+	// The small form has five windows of a few seconds on a machine that does other
+	// things: it finds answers that wait for what is gone, the full form judges speed.
+	if limit := a + pick(20*time.Millisecond, max(a/10, time.Millisecond)); b > limit {
+		t.Errorf("p99 %s without, %s with; limit %s", b, a, limit)
 	}
-	if float64(median(cpuWithout)) > 1.1*float64(median(cpuWith)) {
-		t.Errorf("CPU a request %s without, %s with; limit 1.1 times", median(cpuWithout), median(cpuWith))
+	if float64(median(cpuWithout)) > pick(1.3, 1.1)*float64(median(cpuWith)) {
+		t.Errorf("CPU a request %s without, %s with; limit %.1f times", median(cpuWithout), median(cpuWith), pick(1.3, 1.1))
 	}
 }
 
