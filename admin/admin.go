@@ -22,11 +22,14 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"dispatch.example/dispatch/admin/actions"
+	"dispatch.example/dispatch/admin/signin"
 )
 
 // Options are optional.
 type Options struct {
-	Log *slog.Logger // default: discard
+	Log    *slog.Logger   // default: discard
+	SignIn *signin.SignIn // who a browser is; nil: tokens alone are taken
+	Pages  http.Handler   // everything outside /api; nil: nothing is there
 }
 
 // API is the admin listener's handler and what it needs.
@@ -58,6 +61,9 @@ func New(do *actions.Actions, opt Options) *API {
 	api := humaecho.New(a.echo, config)
 	api.UseMiddleware(a.admit(api))
 	a.routes(api)
+	if opt.Pages != nil {
+		a.echo.Any("/*", echo.WrapHandler(opt.Pages))
+	}
 	describe(api.OpenAPI())
 	return a
 }

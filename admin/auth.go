@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -20,17 +19,15 @@ func actorOf(ctx context.Context) actions.Actor {
 	return actor
 }
 
-// admit lets an operation through when the bearer token is known and its role is
-// one that the route table names. Deny is the default: an operation without
-// roles admits nobody.
+// admit lets an operation through when the bearer token is known and its role may
+// do it. Deny is the default: an operation that no role may do admits nobody.
 func (a *API) admit(api huma.API) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		op := ctx.Operation()
 		ctx = huma.WithContext(ctx, actions.Patient(ctx.Context()))
 		actor, err := a.identify(ctx)
-		if err == nil && !slices.Contains(rolesOf(op), actor.Role) {
-			err = fault.New(fault.Denied, "role", "%s may not %s", actor.Role, op.OperationID).
-				WithHint("ask someone with one of these roles: " + rolesText(op))
+		if err == nil {
+			err = actor.May(op.OperationID)
 		}
 		if err == nil {
 			next(huma.WithValue(ctx, actorKey{}, actor))

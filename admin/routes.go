@@ -12,72 +12,51 @@ import (
 	"dispatch.example/dispatch/admin/actions"
 )
 
-// Who may do what. Administrators may do all of it.
-var (
-	anyone    = []string{actions.Viewer, actions.ListManager, actions.ReleaseEngineer, actions.OnCall, actions.Approver, actions.Administrator}
-	lists     = []string{actions.ListManager, actions.ReleaseEngineer, actions.Administrator}
-	releases  = []string{actions.ReleaseEngineer, actions.Administrator}
-	onCall    = []string{actions.OnCall, actions.ReleaseEngineer, actions.Administrator}
-	lookUps   = []string{actions.ListManager, actions.OnCall, actions.ReleaseEngineer, actions.Administrator}
-	approvers = []string{actions.Approver, actions.Administrator}
-	admins    = []string{actions.Administrator}
-)
-
 // routes is the whole API, in the order of the manual.
 func (a *API) routes(api huma.API) {
-	route(api, a, endpoint{anyone, http.MethodGet, "/me", "who-am-i", "", "The token's name and role"}, a.me)
+	route(api, a, endpoint{http.MethodGet, "/me", "who-am-i", "", "The token's name and role"}, a.me)
 
-	route(api, a, endpoint{anyone, http.MethodGet, "/apps", "list-apps", "", "Apps of the current release"}, a.apps)
-	route(api, a, endpoint{anyone, http.MethodGet, "/apps/{app}", "show-app", "", "One app, operational state applied"}, a.app)
+	route(api, a, endpoint{http.MethodGet, "/apps", "list-apps", "", "Apps of the current release"}, a.apps)
+	route(api, a, endpoint{http.MethodGet, "/apps/{app}", "show-app", "", "One app, operational state applied"}, a.app)
 
-	route(api, a, endpoint{anyone, http.MethodGet, "/releases", "list-releases", "", "Releases, newest first"}, a.releaseList)
-	route(api, a, endpoint{anyone, http.MethodGet, "/releases/{n}", "show-release", "", "One release with its document"}, a.release)
-	route(api, a, endpoint{anyone, http.MethodGet, "/releases/{a}/diff/{b}", "diff-releases", "", "What changed between two releases"}, a.diff)
-	route(api, a, endpoint{releases, http.MethodPost, "/releases", "publish", "application/yaml application/json", "Publish a document"}, a.publish)
-	route(api, a, endpoint{onCall, http.MethodPost, "/releases/{n}/relive", "relive", "", "Make an earlier release live again"}, a.relive)
-	route(api, a, endpoint{onCall, http.MethodPost, "/releases/adopt", "adopt", "", "Bring what is served into a database that was restored from a backup"}, a.adopt)
-	route(api, a, endpoint{onCall, http.MethodPost, "/emergency", "emergency", "", "Swap endpoints, set states of regions and clusters, abort a gray, freeze: at once"}, a.emergency)
+	route(api, a, endpoint{http.MethodGet, "/releases", "list-releases", "", "Releases, newest first"}, a.releaseList)
+	route(api, a, endpoint{http.MethodGet, "/releases/{n}", "show-release", "", "One release with its document"}, a.release)
+	route(api, a, endpoint{http.MethodGet, "/releases/{a}/diff/{b}", "diff-releases", "", "What changed between two releases"}, a.diff)
+	route(api, a, endpoint{http.MethodPost, "/releases", "publish", "application/yaml application/json", "Publish a document"}, a.publish)
+	route(api, a, endpoint{http.MethodPost, "/releases/{n}/relive", "relive", "", "Make an earlier release live again"}, a.relive)
+	route(api, a, endpoint{http.MethodPost, "/releases/adopt", "adopt", "", "Bring what is served into a database that was restored from a backup"}, a.adopt)
+	route(api, a, endpoint{http.MethodPost, "/emergency", "emergency", "", "Swap endpoints, set states of regions and clusters, abort a gray, freeze: at once"}, a.emergency)
 
-	route(api, a, endpoint{anyone, http.MethodGet, "/fleet", "show-fleet", "", "Every replica and what it serves, and how far the newest release has come"}, a.fleet)
-	route(api, a, endpoint{onCall, http.MethodPost, "/overrides/reconcile", "reconcile", "", "Make a release of the override that is in force on a replica"}, a.reconcile)
+	route(api, a, endpoint{http.MethodGet, "/fleet", "show-fleet", "", "Every replica and what it serves, and how far the newest release has come"}, a.fleet)
+	route(api, a, endpoint{http.MethodPost, "/overrides/reconcile", "reconcile", "", "Make a release of the override that is in force on a replica"}, a.reconcile)
 
-	route(api, a, endpoint{anyone, http.MethodGet, "/lists", "list-lists", "", "Lists and their sizes"}, a.lists)
-	route(api, a, endpoint{lists, http.MethodPost, "/lists/{list}/import", "import-list", "text/plain text/csv", "Replace a list: one id a line, or CSV with a header"}, a.importList)
-	route(api, a, endpoint{lists, http.MethodPatch, "/lists/{list}", "patch-list", "", "Add and remove ids"}, a.patchList)
-	route(api, a, endpoint{lookUps, http.MethodGet, "/lists/{list}/contains", "list-contains", "", "Whether a list holds an id"}, a.contains)
-	route(api, a, endpoint{admins, http.MethodPost, "/keys/rehash", "rehash", "", "Hash all lists anew under the current list key"}, a.rehash, bulkTime)
-	route(api, a, endpoint{admins, http.MethodPost, "/keys/retire", "retire", "", "Name the previous session and list keys no longer"}, a.retire)
-	route(api, a, endpoint{releases, http.MethodPost, "/tables/{table}", "upload-table", "text/csv", "Upload an address table: prefix,label lines"}, a.uploadTable)
+	route(api, a, endpoint{http.MethodGet, "/lists", "list-lists", "", "Lists and their sizes"}, a.lists)
+	route(api, a, endpoint{http.MethodPost, "/lists/{list}/import", "import-list", "text/plain text/csv", "Replace a list: one id a line, or CSV with a header"}, a.importList)
+	route(api, a, endpoint{http.MethodPatch, "/lists/{list}", "patch-list", "", "Add and remove ids"}, a.patchList)
+	route(api, a, endpoint{http.MethodGet, "/lists/{list}/contains", "list-contains", "", "Whether a list holds an id"}, a.contains)
+	route(api, a, endpoint{http.MethodPost, "/keys/rehash", "rehash", "", "Hash all lists anew under the current list key"}, a.rehash, bulkTime)
+	route(api, a, endpoint{http.MethodPost, "/keys/retire", "retire", "", "Name the previous session and list keys no longer"}, a.retire)
+	route(api, a, endpoint{http.MethodPost, "/tables/{table}", "upload-table", "text/csv", "Upload an address table: prefix,label lines"}, a.uploadTable)
 
-	route(api, a, endpoint{onCall, http.MethodPost, "/explain", "explain", "", "Why a request would get its answer"}, a.explain)
+	route(api, a, endpoint{http.MethodPost, "/explain", "explain", "", "Why a request would get its answer"}, a.explain)
 
-	route(api, a, endpoint{anyone, http.MethodGet, "/hosts", "list-hosts", "", "Registered hosts with proposer and approver"}, a.hosts)
-	route(api, a, endpoint{releases, http.MethodPost, "/hosts", "propose-host", "", "Propose a host"}, a.proposeHost)
-	route(api, a, endpoint{approvers, http.MethodPost, "/approvals/{id}", "approve", "", "Approve a host that somebody else proposed"}, a.approve)
+	route(api, a, endpoint{http.MethodGet, "/hosts", "list-hosts", "", "Registered hosts with proposer and approver"}, a.hosts)
+	route(api, a, endpoint{http.MethodPost, "/hosts", "propose-host", "", "Propose a host"}, a.proposeHost)
+	route(api, a, endpoint{http.MethodPost, "/approvals/{id}", "approve", "", "Approve a host that somebody else proposed"}, a.approve)
 
-	route(api, a, endpoint{anyone, http.MethodGet, "/audit", "list-audit", "", "The audit trail, newest first"}, a.audit)
-	route(api, a, endpoint{anyone, http.MethodGet, "/audit/verify", "verify-audit", "", "Check the chain of the audit trail"}, a.verifyAudit)
+	route(api, a, endpoint{http.MethodGet, "/audit", "list-audit", "", "The audit trail, newest first"}, a.audit)
+	route(api, a, endpoint{http.MethodGet, "/audit/verify", "verify-audit", "", "Check the chain of the audit trail"}, a.verifyAudit)
 
-	route(api, a, endpoint{admins, http.MethodGet, "/tokens", "list-tokens", "", "Tokens, never their secrets"}, a.tokens)
-	route(api, a, endpoint{admins, http.MethodPost, "/tokens", "create-token", "", "Make a token; its secret is shown once"}, a.createToken)
-	route(api, a, endpoint{admins, http.MethodDelete, "/tokens/{id}", "revoke-token", "", "Revoke a token"}, a.revokeToken)
+	route(api, a, endpoint{http.MethodGet, "/tokens", "list-tokens", "", "Tokens, never their secrets"}, a.tokens)
+	route(api, a, endpoint{http.MethodPost, "/tokens", "create-token", "", "Make a token; its secret is shown once"}, a.createToken)
+	route(api, a, endpoint{http.MethodDelete, "/tokens/{id}", "revoke-token", "", "Revoke a token"}, a.revokeToken)
 }
 
-// rolesKey is where an operation keeps its roles.
-const rolesKey = "roles"
-
-func rolesOf(op *huma.Operation) []string {
-	roles, _ := op.Metadata[rolesKey].([]string)
-	return roles
-}
-
-func rolesText(op *huma.Operation) string { return strings.Join(rolesOf(op), ", ") }
-
-// endpoint is one row of the route table. streams are the content types of a body
+// endpoint is one row of the route table; id is the operation in the table of
+// actions.Roles. streams are the content types of a body
 // that is read as it comes, with spaces between them; empty where the body, if
 // any, is JSON.
 type endpoint struct {
-	roles                              []string
 	method, path, id, streams, summary string
 }
 
@@ -92,14 +71,13 @@ const (
 	bulkTime = 10 * time.Minute
 )
 
-// route registers one operation: its roles, where it lives, and the function
+// route registers one operation: where it lives, and the function
 // that does it, whose errors become problems. limit bounds the work on a request
 // without a stream, jsonTime if absent.
 func route[I, O any](api huma.API, a *API, e endpoint, do func(context.Context, *I) (*O, error), limit ...time.Duration) {
 	op := huma.Operation{OperationID: e.id, Method: e.method, Path: "/api/v1" + e.path, Summary: e.summary,
-		Description:  "Roles: " + strings.Join(e.roles, ", ") + ".",
+		Description:  "Roles: " + strings.Join(actions.Roles(e.id), ", ") + ".",
 		Security:     []map[string][]string{{"token": {}}},
-		Metadata:     map[string]any{rolesKey: e.roles},
 		Responses:    map[string]*huma.Response{"default": {Ref: "#/components/responses/problem"}},
 		MaxBodyBytes: maxJSON, BodyReadTimeout: jsonTime}
 	if e.streams != "" {

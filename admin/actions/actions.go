@@ -33,6 +33,7 @@ import (
 	"time"
 
 	"dispatch.example/dispatch/domain"
+	"dispatch.example/dispatch/fleet"
 	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/ledger"
 	"dispatch.example/dispatch/policy"
@@ -40,27 +41,13 @@ import (
 	"dispatch.example/dispatch/whitelist"
 )
 
-// The roles. A token has exactly one.
-const (
-	Viewer          = "viewer"
-	ListManager     = "list-manager"
-	ReleaseEngineer = "release-engineer"
-	OnCall          = "on-call"
-	Approver        = "approver"
-	Administrator   = "administrator"
-)
-
-// Actor is who asks: the name of a token and its role.
-type Actor struct {
-	Name string `json:"name"`
-	Role string `json:"role"`
-}
-
 // Write is what every change carries.
 type Write struct {
-	Actor  Actor
-	Reason string // required: the audit trail is read by people
-	Key    string // idempotency key; empty: none
+	Actor    Actor
+	Reason   string   // required: the audit trail is read by people
+	Key      string   // idempotency key; empty: none
+	Confirm  string   // what the person typed, where a change must be confirmed: see Confirmation
+	Override []string // safety rules to go past, by name; the actor needs the role for it
 
 	once *ledger.Once // the answer to remember under Key; nil without one
 }
@@ -120,6 +107,37 @@ type tokens interface {
 	Authenticate(ctx context.Context, secret string) (ledger.Token, error)
 }
 
+// accounts are the people who sign in.
+type accounts interface {
+	Accounts(ctx context.Context) ([]ledger.Account, error)
+	Account(ctx context.Context, login string) (ledger.Account, error)
+	AccountOf(ctx context.Context, issuer, subject string) (ledger.Account, error)
+	SaveAccount(ctx context.Context, a ledger.Account, c ledger.Change) error
+	SignedIn(ctx context.Context, login string, step int64, at time.Time) error
+}
+
+// papers are what people work on beside the releases.
+type papers interface {
+	Papers(ctx context.Context, kind string, f ledger.PaperFilter) ([]ledger.Paper, error)
+	Paper(ctx context.Context, kind, id string) (ledger.Paper, error)
+	SavePaper(ctx context.Context, p ledger.Paper, c ledger.Change) (ledger.Paper, error)
+}
+
+// approvals are what second people signed, and what waits for one.
+type approvals interface {
+	Approve(ctx context.Context, a ledger.Approval, c ledger.Change) error
+	Approvals(ctx context.Context, kind string, ids ...string) ([]ledger.Approval, error)
+	Unreviewed(ctx context.Context, stream string, since time.Time, actions []string) ([]ledger.Summary, error)
+}
+
+// observations are what replicas and probers saw.
+type observations interface {
+	AddCounts(ctx context.Context, c ledger.Counts) error
+	Counts(ctx context.Context, f ledger.CountFilter) ([]fleet.Count, error)
+	SaveProbes(ctx context.Context, probes []ledger.Probe) error
+	Probes(ctx context.Context) ([]ledger.Probe, error)
+}
+
 // Ledger is where the control plane writes things down. *store.Store is one.
 type Ledger interface {
 	releases
@@ -127,6 +145,10 @@ type Ledger interface {
 	hosts
 	trail
 	tokens
+	accounts
+	papers
+	approvals
+	observations
 }
 
 // publisher is the source that a Keeper names for what this process released.
@@ -147,6 +169,10 @@ type Options struct {
 	Fleet      Fleet         // nil: this process alone serves
 	Copies     release.Blobs // that this process has beside the ledger, on its disk; nil: none
 	CanaryTime time.Duration // default CanaryTime
+	Probes     bool          // whether probers run; without them no rule can judge a target's health
+	Trials     Trials        // who can try a draft on recent requests; nil: nobody
+	FourEyes   bool          // two people for what needs two
+	Env        string        // of this installation; stands in what people type to confirm
 
 	Now func() time.Time // default time.Now
 }

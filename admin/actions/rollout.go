@@ -34,7 +34,7 @@ const (
 )
 
 // dispatcher is who acts where no person does.
-var dispatcher = Actor{Name: "dispatch", Role: Administrator}
+var dispatcher = Actor{Name: "dispatch", Roles: []string{Administrator}}
 
 // RunRollouts takes the releases of the ledger to the fleet until ctx ends: it
 // serves what everybody may, offers it, and ends canaries. Several control nodes do

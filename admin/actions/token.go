@@ -26,7 +26,7 @@ func (a *Actions) Tokens(ctx context.Context) ([]ledger.Token, error) { return a
 // CreateToken makes a token. Its secret is in the answer and nowhere else.
 func (a *Actions) CreateToken(ctx context.Context, w Write, n NewToken) (ledger.Token, string, error) {
 	var p fault.Problems
-	if !slices.Contains([]string{Viewer, ListManager, ReleaseEngineer, OnCall, Approver, Administrator}, n.Role) {
+	if !slices.Contains(AllRoles(), n.Role) {
 		p.Addf("role", "%q is no role", n.Role)
 	}
 	if n.Life <= 0 || n.Life > MaxTokenLife {
@@ -76,5 +76,5 @@ func (a *Actions) Authenticate(ctx context.Context, secret string) (Actor, error
 	if err != nil {
 		return Actor{}, err
 	}
-	return Actor{Name: t.Name, Role: t.Role}, nil
+	return Actor{Name: t.Name, Roles: []string{t.Role}}, nil
 }

@@ -51,7 +51,7 @@ func (c *serveCmd) firstDocument() (files fs.FS, name string, ok bool) {
 	}
 }
 
-var bootstrapper = actions.Actor{Name: "bootstrap", Role: actions.Administrator}
+var bootstrapper = actions.Actor{Name: "bootstrap", Roles: []string{actions.Administrator}}
 
 // run publishes the document. With four eyes it only proposes hosts that nobody
 // has approved yet, says so, and leaves the publishing to people.

@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"dispatch.example/dispatch/admin"
 	"dispatch.example/dispatch/admin/actions"
 	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/release"
@@ -77,7 +76,7 @@ func (p *process) controlOnce(ctx context.Context) (err error) {
 		led = watchedLedger{st, p.sink}
 	}
 	do, err := actions.New(actions.Options{Ledger: led, Keeper: p.keeper, Loader: p.loader, Keys: p.keys, Suffixes: p.suffixes,
-		Deployment: p.cfg.Deployment, Geo: p.geo, Fleet: p.node, Copies: p.disk, CanaryTime: p.cfg.Fleet.CanaryTime, Now: p.now})
+		Deployment: p.cfg.Deployment, Geo: p.geo, Fleet: p.node, Copies: p.disk, CanaryTime: p.cfg.Fleet.CanaryTime, FourEyes: p.cfg.FourEyes == "on", Env: p.cfg.Env, Now: p.now})
 	if err != nil {
 		return err
 	}
@@ -88,12 +87,18 @@ func (p *process) controlOnce(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	api := http.Handler(admin.New(do, admin.Options{Log: p.log}))
+	api, err := p.console(do, st)
+	if err != nil {
+		return err
+	}
 	p.admin.Store(&api)
 	p.greet(secret)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return do.KeepRecordsFresh(ctx, p.log) })
 	g.Go(func() error { return do.RunRollouts(ctx, p.log) })
+	g.Go(func() error { return do.RunSchedules(ctx, p.log) })
+	g.Go(func() error { return do.RunGrays(ctx, p.log) })
+	g.Go(func() error { return do.RunFailover(ctx, p.log) })
 	g.Go(func() error { return p.node.roster.Run(ctx) })
 	if p.sink != nil {
 		g.Go(func() error { return p.sink.run(ctx, st) })

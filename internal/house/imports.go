@@ -32,6 +32,7 @@ var places = []place{
 	{dir: "policy", tier: 1, only: "internal/fault internal/signed domain whitelist",
 		libs: "github.com/cespare/xxhash github.com/gaissmai/bart github.com/oschwald/maxminddb-golang github.com/dchest/siphash"},
 	{dir: "discovery", tier: 1, only: "internal/fault internal/signed"},
+	{dir: "probe", tier: 1, only: "internal/fault domain"},
 	{dir: "release", tier: 2},
 	{dir: "fleet", tier: 2, only: "internal/fault internal/signed domain whitelist policy release"},
 	{dir: "ledger", tier: 2, only: "internal/fault internal/signed domain whitelist policy release"},

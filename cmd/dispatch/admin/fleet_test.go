@@ -228,7 +228,7 @@ func (c *control) rollouts() (end func()) {
 }
 
 // engineer is who publishes without HTTP.
-var engineer = actions.Write{Actor: actions.Actor{Name: "engineer", Role: actions.ReleaseEngineer}, Reason: "test"}
+var engineer = actions.Write{Actor: actions.Actor{Name: "engineer", Roles: []string{actions.ReleaseEngineer}}, Reason: "test"}
 
 // release publishes a document.
 func (c *control) release(base uint64, document string) (actions.Outcome, error) {
@@ -237,7 +237,7 @@ func (c *control) release(base uint64, document string) (actions.Outcome, error)
 
 // swap swaps sh-main out.
 func (c *control) swap() (actions.Outcome, error) {
-	return c.do.Emergency(c.t.Context(), actions.Write{Actor: actions.Actor{Name: "night", Role: actions.OnCall}, Reason: "sh-main burns"},
+	return c.do.Emergency(c.t.Context(), actions.Write{Actor: actions.Actor{Name: "night", Roles: []string{actions.OnCall}}, Reason: "sh-main burns"},
 		actions.Emergency{Action: actions.SwapEndpoints, Targets: []actions.Target{{App: "mobile", Region: "sh", Expect: "sh-main", From: "sh-main", To: "sh-spare"}}})
 }
 

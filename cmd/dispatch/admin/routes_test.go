@@ -21,37 +21,37 @@ import (
 // who may do what, from the manual's point of view: an operation that is not
 // here, or has other roles, fails TestEveryRouteAdmitsExactlyItsRoles.
 var who = map[string]string{
-	"GET /me":                    "viewer list-manager release-engineer on-call approver administrator",
-	"GET /apps":                  "viewer list-manager release-engineer on-call approver administrator",
-	"GET /apps/{app}":            "viewer list-manager release-engineer on-call approver administrator",
-	"GET /releases":              "viewer list-manager release-engineer on-call approver administrator",
-	"GET /releases/{n}":          "viewer list-manager release-engineer on-call approver administrator",
-	"GET /releases/{a}/diff/{b}": "viewer list-manager release-engineer on-call approver administrator",
+	"GET /me":                    "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
+	"GET /apps":                  "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
+	"GET /apps/{app}":            "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
+	"GET /releases":              "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
+	"GET /releases/{n}":          "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
+	"GET /releases/{a}/diff/{b}": "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
 	"POST /releases":             "release-engineer administrator",
-	"POST /releases/{n}/relive":  "release-engineer on-call administrator",
-	"POST /releases/adopt":       "release-engineer on-call administrator",
-	"POST /emergency":            "release-engineer on-call administrator",
-	"GET /fleet":                 "viewer list-manager release-engineer on-call approver administrator",
-	"POST /overrides/reconcile":  "release-engineer on-call administrator",
+	"POST /releases/{n}/relive":  "release-engineer on-call break-glass administrator",
+	"POST /releases/adopt":       "release-engineer on-call break-glass administrator",
+	"POST /emergency":            "release-engineer on-call break-glass administrator",
+	"GET /fleet":                 "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
+	"POST /overrides/reconcile":  "release-engineer on-call break-glass administrator",
 	"POST /keys/rehash":          "administrator",
 	"POST /keys/retire":          "administrator",
-	"GET /lists":                 "viewer list-manager release-engineer on-call approver administrator",
+	"GET /lists":                 "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
 	"POST /lists/{list}/import":  "list-manager release-engineer administrator",
 	"PATCH /lists/{list}":        "list-manager release-engineer administrator",
 	"GET /lists/{list}/contains": "list-manager release-engineer on-call administrator",
 	"POST /tables/{table}":       "release-engineer administrator",
 	"POST /explain":              "release-engineer on-call administrator",
-	"GET /hosts":                 "viewer list-manager release-engineer on-call approver administrator",
+	"GET /hosts":                 "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
 	"POST /hosts":                "release-engineer administrator",
 	"POST /approvals/{id}":       "approver administrator",
-	"GET /audit":                 "viewer list-manager release-engineer on-call approver administrator",
-	"GET /audit/verify":          "viewer list-manager release-engineer on-call approver administrator",
-	"GET /tokens":                "administrator",
-	"POST /tokens":               "administrator",
-	"DELETE /tokens/{id}":        "administrator",
+	"GET /audit":                 "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
+	"GET /audit/verify":          "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
+	"GET /tokens":                "user-admin administrator",
+	"POST /tokens":               "user-admin administrator",
+	"DELETE /tokens/{id}":        "user-admin administrator",
 }
 
-var roles = []string{actions.Viewer, actions.ListManager, actions.ReleaseEngineer, actions.OnCall, actions.Approver, actions.Administrator}
+var roles = actions.AllRoles()
 
 // fillIn replaces {parameters} by something that exists nowhere.
 func fillIn(path string) string {

@@ -1,0 +1,99 @@
+package actions
+
+import (
+	"slices"
+	"strings"
+
+	"dispatch.example/dispatch/internal/fault"
+)
+
+// The roles. A token has one of them, an account any number.
+const (
+	Viewer          = "viewer"
+	ListManager     = "list-manager"
+	ReleaseEngineer = "release-engineer"
+	OnCall          = "on-call"
+	Approver        = "approver"
+	UserAdmin       = "user-admin"  // accounts and tokens; publishes nothing
+	BreakGlass      = "break-glass" // may override a safety rule by its name
+	// Administrator has every role: for the first day, for the demo and for small
+	// teams. Two people are two people all the same.
+	Administrator = "administrator"
+)
+
+// AllRoles in the order in which pages and manuals list them.
+func AllRoles() []string {
+	return []string{Viewer, ListManager, ReleaseEngineer, OnCall, Approver, UserAdmin, BreakGlass, Administrator}
+}
+
+// Who may do what. Administrators may do all of it.
+var (
+	anyone    = []string{Viewer, ListManager, ReleaseEngineer, OnCall, Approver, UserAdmin, BreakGlass}
+	lists     = []string{ListManager, ReleaseEngineer}
+	releasing = []string{ReleaseEngineer}
+	onCall    = []string{OnCall, ReleaseEngineer, BreakGlass}
+	lookUps   = []string{ListManager, OnCall, ReleaseEngineer}
+	approvers = []string{Approver}
+	people    = []string{UserAdmin}
+	keepers   = []string{} // administrators alone
+)
+
+// permits is the one table of who may do what: an operation of the API, which a
+// page that does the same names too. What is not in it nobody may.
+var permits = map[string][]string{
+	"who-am-i": anyone,
+
+	"list-apps": anyone, "show-app": anyone, "list-releases": anyone, "show-release": anyone, "diff-releases": anyone,
+	"publish": releasing, "relive": onCall, "adopt": onCall, "emergency": onCall, "reconcile": onCall,
+	"show-fleet": anyone, "show-traffic": anyone, "list-probes": anyone, "override-rule": {BreakGlass},
+
+	"list-lists": anyone, "import-list": lists, "patch-list": lists, "export-list": lists, "list-contains": lookUps,
+	"rehash": keepers, "retire": keepers, "upload-table": releasing,
+
+	"explain": {OnCall, ReleaseEngineer},
+	"impact":  {OnCall, ReleaseEngineer, Approver},
+
+	"list-hosts": anyone, "propose-host": releasing, "approve": approvers,
+
+	"list-drafts": anyone, "show-draft": anyone, "edit-draft": {ReleaseEngineer, ListManager}, "publish-draft": releasing,
+	"review": approvers, "show-settings": anyone, "edit-settings": releasing,
+
+	"list-grays": anyone, "gray": {ReleaseEngineer}, "abort-gray": onCall,
+
+	"list-audit": anyone, "verify-audit": anyone, "export-audit": anyone,
+
+	"list-tokens": people, "create-token": people, "revoke-token": people,
+	"list-accounts": people, "edit-account": people, "own-account": anyone,
+}
+
+// Roles are those that may do the operation.
+func Roles(operation string) []string {
+	roles, known := permits[operation]
+	if !known {
+		return nil
+	}
+	return append(slices.Clone(roles), Administrator)
+}
+
+// Actor is who asks: a person's login or the name of a token.
+type Actor struct {
+	Name  string   `json:"name"`
+	Roles []string `json:"roles"`
+}
+
+// Is says whether the actor has the role, or every role.
+func (a Actor) Is(role string) bool {
+	return slices.Contains(a.Roles, role) || slices.Contains(a.Roles, Administrator)
+}
+
+// May is a refusal unless the actor has a role that may do the operation.
+func (a Actor) May(operation string) error {
+	roles := Roles(operation)
+	for _, role := range roles {
+		if slices.Contains(a.Roles, role) {
+			return nil
+		}
+	}
+	return fault.New(fault.Denied, "role", "%s may not %s", strings.Join(a.Roles, " and "), operation).
+		WithHint("ask someone with one of these roles: " + strings.Join(roles, ", "))
+}
