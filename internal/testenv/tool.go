@@ -13,10 +13,10 @@ import (
 // Program is a program that tests or benchmarks start, and how Debian calls it.
 type Program struct {
 	Name    string   // what people say to install
-	Bins    []string // any of these will do, first one first
+	Bins    []string // any of these will do, first one first; a file by its path
 	Package string   // of Debian
 	Suite   string   // the release of Debian that still has the package; it is unpacked into Tools
-	Bench   bool     // needed by make bench only
+	For     string   // the word of make that alone needs it: bench, shots; empty: tests
 }
 
 // Tools is the folder of a checkout for programs that Debian does not install.
@@ -32,7 +32,10 @@ func Programs() []Program {
 		{Name: "redis", Bins: []string{"redis-server"}, Package: "redis-server"},
 		{Name: "nginx", Bins: []string{"nginx"}, Package: "nginx-light"},
 		{Name: "openssl", Bins: []string{"openssl"}, Package: "openssl"},
-		{Name: "haproxy", Bins: []string{"haproxy"}, Package: "haproxy", Bench: true},
+		{Name: "haproxy", Bins: []string{"haproxy"}, Package: "haproxy", For: "bench"},
+		{Name: "chromium", Bins: []string{"chromium", "chromium-browser", "google-chrome"}, Package: "chromium"},
+		{Name: "npm", Bins: []string{"npm"}, Package: "npm"},
+		{Name: "cjk-font", Bins: []string{"/usr/share/fonts/opentype/noto/NotoSansCJK-Regular.ttc"}, Package: "fonts-noto-cjk", For: "shots"},
 	}
 }
 
@@ -40,6 +43,12 @@ func Programs() []Program {
 // Debian keeps servers, which are on the path of root only.
 func (p Program) Find() string {
 	for _, bin := range p.Bins {
+		if filepath.IsAbs(bin) {
+			if _, err := os.Stat(bin); err == nil {
+				return bin
+			}
+			continue
+		}
 		if path, err := exec.LookPath(bin); err == nil {
 			return path
 		}

@@ -2,6 +2,7 @@
 //
 //	go run ./internal/testenv/install            all that the tests need
 //	go run ./internal/testenv/install bench      and what make bench compares with
+//	go run ./internal/testenv/install shots      and what make shots draws with
 //	go run ./internal/testenv/install mariadb    one program
 //
 // It is quiet when nothing is missing. Elsewhere, or without root, it says what
@@ -61,23 +62,26 @@ func install(names []string) error {
 	return stillMissing(wanted)
 }
 
-// choose picks by name; no name means what tests need, bench adds what it needs.
+// choose picks by name; no name means what tests need, bench and shots add what they need.
 func choose(all []testenv.Program, names []string) ([]testenv.Program, error) {
 	var wanted []testenv.Program
 	for _, p := range all {
-		if !p.Bench && (len(names) == 0 || slices.Equal(names, []string{"bench"})) ||
-			p.Bench && slices.Contains(names, "bench") || slices.Contains(names, p.Name) {
+		forTests := p.For == "" && (len(names) == 0 || slices.ContainsFunc(names, isWord))
+		if forTests || p.For != "" && slices.Contains(names, p.For) || slices.Contains(names, p.Name) {
 			wanted = append(wanted, p)
 		}
 	}
 	for _, name := range names {
-		known := name == "bench" || slices.ContainsFunc(all, func(p testenv.Program) bool { return p.Name == name })
+		known := isWord(name) || slices.ContainsFunc(all, func(p testenv.Program) bool { return p.Name == name })
 		if !known {
 			return nil, fmt.Errorf("unknown program %q", name)
 		}
 	}
 	return wanted, nil
 }
+
+// isWord says whether the name stands for all that a word of make needs.
+func isWord(name string) bool { return name == "bench" || name == "shots" }
 
 // packages are those of the programs that cannot be found, each once.
 func packages(programs []testenv.Program) []string {
