@@ -27,6 +27,7 @@ const (
 	Precondition         // a required If-Match is missing
 	TooLarge             // a body over its limit
 	Misdirected          // sent to a host that this listener is not
+	Throttled            // too often; Hint says how long to wait
 	Unavailable          // not now; try again
 )
 

@@ -25,6 +25,8 @@ func Status(kind Kind) int {
 		return http.StatusRequestEntityTooLarge
 	case Misdirected:
 		return http.StatusMisdirectedRequest
+	case Throttled:
+		return http.StatusTooManyRequests
 	case Unavailable:
 		return http.StatusServiceUnavailable
 	default:
