@@ -1,0 +1,207 @@
+// Package browser drives Debian's Chromium over the console, as people use it.
+//
+//	Start ──► Chromium ── Tab ──► what people do
+//	                       ├─ Axe     the accessibility rules on the page
+//	                       └─ Shot    a picture of the page, whole
+//
+// One browser process serves all tabs; each tab has cookies of its own. Chromium
+// owns the process, Stop ends it and removes its profile. It asks nobody but the
+// addresses that a test opens: every other name is sent nowhere, and Strangers
+// are what a page asked for in spite of that.
+package browser
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+
+	"dispatch.example/dispatch/internal/testenv"
+)
+
+// stepTime bounds one step in a tab.
+const stepTime = 20 * time.Second
+
+// Chromium is one browser.
+type Chromium struct {
+	ctx  context.Context
+	stop []context.CancelFunc
+}
+
+// Start starts the browser without a window.
+func Start(ctx context.Context) (*Chromium, error) {
+	path, err := testenv.Lookup("chromium")
+	if err != nil {
+		return nil, err
+	}
+	opts := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(path),
+		chromedp.NoSandbox, // root, in CI, may not have one
+		chromedp.Flag("disable-dev-shm-usage", true),
+		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"),
+	)
+	c := &Chromium{}
+	allocator, stopAllocator := chromedp.NewExecAllocator(ctx, opts...)
+	running, stopBrowser := chromedp.NewContext(allocator)
+	c.ctx, c.stop = running, []context.CancelFunc{stopBrowser, stopAllocator}
+	if err := chromedp.Do(running); err != nil {
+		c.Stop()
+		return nil, fmt.Errorf("start chromium: %w", err)
+	}
+	return c, nil
+}
+
+// Stop ends the browser and waits for it.
+func (c *Chromium) Stop() {
+	_ = chromedp.Cancel(c.ctx) // it waits; a browser that is gone already is fine
+	for _, stop := range c.stop {
+		stop()
+	}
+}
+
+// Look is how a tab shows pages.
+type Look struct {
+	Width, Height int64  // of the window in CSS pixels; 0: 1280 × 900
+	Language      string // en or zh, as the browser asks for it
+	Dark          bool
+	NoScript      bool // JavaScript is off
+}
+
+// Tab is one window with cookies of its own.
+type Tab struct {
+	Ctx context.Context // for chromedp.Run
+
+	own []string // origins that its pages may ask
+
+	mu        sync.Mutex
+	strangers []string
+	dialogs   []string
+}
+
+// Tab opens a window, which ends with the test. own are the origins that its pages may ask.
+func (c *Chromium) Tab(tb testing.TB, look Look, own ...string) *Tab {
+	tb.Helper()
+	ctx, stop := chromedp.NewContext(c.ctx, chromedp.WithNewBrowserContext())
+	tb.Cleanup(stop)
+	t := &Tab{Ctx: ctx, own: own}
+	err := chromedp.Do(ctx)
+	if err == nil {
+		err = chromedp.Listen(ctx, t.listen)
+	}
+	if err == nil {
+		err = look.apply(ctx)
+	}
+	if err != nil {
+		tb.Fatalf("open a tab: %v", err)
+	}
+	return t
+}
+
+func (l Look) apply(ctx context.Context) error {
+	if l.Width == 0 {
+		l.Width, l.Height = 1280, 900
+	}
+	scheme := "light"
+	if l.Dark {
+		scheme = "dark"
+	}
+	language := "en"
+	if l.Language == "zh" {
+		language = "zh-CN,zh;q=0.9"
+	}
+	return chromedp.Do(ctx, chromedp.EmulateViewport(l.Width, l.Height), func(ctx context.Context, t *chromedp.Target) (chromedp.Void, error) {
+		_, err := cdp.Call(ctx, t, network.Enable, network.EnableParams{})
+		if err == nil {
+			_, err = cdp.Call(ctx, t, network.SetExtraHTTPHeaders, network.SetExtraHTTPHeadersParams{Headers: network.Headers{"Accept-Language": language}})
+		}
+		if err == nil {
+			_, err = cdp.Call(ctx, t, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+		}
+		if err == nil {
+			_, err = cdp.Call(ctx, t, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: l.NoScript})
+		}
+		return chromedp.Void{}, err
+	})
+}
+
+// listen notes requests to strangers and errors of scripts.
+func (t *Tab) listen(ev any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch ev := ev.(type) {
+	case *network.EventRequestWillBeSent:
+		if url := ev.Request.URL; !t.allowed(url) {
+			t.strangers = append(t.strangers, url)
+		}
+	case *page.EventJavascriptDialogOpening:
+		t.dialogs = append(t.dialogs, "dialog: "+ev.Message)
+		go t.dismiss() // this goroutine reads what the browser answers
+	}
+}
+
+// dismiss closes the dialog that is open: the page waits for that.
+func (t *Tab) dismiss() {
+	_ = chromedp.Do(t.Ctx, func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
+		_, err := cdp.Call(ctx, target, page.HandleJavaScriptDialog, page.HandleJavaScriptDialogParams{Accept: false})
+		return chromedp.Void{}, err
+	})
+}
+
+func (t *Tab) allowed(url string) bool {
+	if strings.HasPrefix(url, "data:") || strings.HasPrefix(url, "about:") {
+		return true
+	}
+	for _, origin := range t.own {
+		if url == origin || strings.HasPrefix(url, origin+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// Strangers are the requests to elsewhere, and dialogs that a script opened.
+func (t *Tab) Strangers() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return append(append([]string(nil), t.strangers...), t.dialogs...)
+}
+
+// Do takes steps in the tab, and fails the test with what the page shows when one cannot be taken.
+func (t *Tab) Do(tb testing.TB, steps ...chromedp.Action[chromedp.Void]) {
+	tb.Helper()
+	limited, stop := context.WithTimeout(t.Ctx, stepTime)
+	defer stop()
+	if err := chromedp.Do(limited, steps...); err != nil {
+		tb.Fatalf("%v\nthe page shows:\n%s", err, t.Text())
+	}
+}
+
+// Text is what the page shows.
+func (t *Tab) Text() string {
+	limited, stop := context.WithTimeout(t.Ctx, stepTime)
+	defer stop()
+	text, err := chromedp.Run(limited, chromedp.Evaluate[string](`location.href + "\n" + (document.body ? document.body.innerText : "")`))
+	if err != nil {
+		return "nothing: " + err.Error()
+	}
+	return text
+}
+
+// Shot writes a picture of the whole page.
+func (t *Tab) Shot(path string) error {
+	png, err := chromedp.Run(t.Ctx, chromedp.FullScreenshot(100))
+	if err != nil {
+		return fmt.Errorf("draw %s: %w", path, err)
+	}
+	return os.WriteFile(path, png, 0o600)
+}
