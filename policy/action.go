@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"time"
 )
 
 // action is a compiled Action.
@@ -10,7 +11,8 @@ type action struct {
 	region int16 // named outright; -1: by bucket
 	split  bool  // else a share, which passes on what it does not take
 	spans  []span
-	full   bool // the spans cover every bucket
+	full   bool  // the spans cover every bucket, at any time
+	ramp   *Ramp // of the one span, which holds the buckets that it takes in the end
 	by     BucketBy
 	salt   salt
 }
@@ -27,7 +29,13 @@ type draw struct {
 // takesAll says whether no request gets past the action.
 func (a *action) takesAll() bool { return a.region >= 0 || a.full }
 
-// find is the region that a bucket belongs to, -1 for none. Spans are sorted.
+// everybody says whether the action takes each bucket at an instant.
+func (a *action) everybody(now time.Time) bool {
+	return a.full || a.ramp != nil && a.ramp.At(now) == Whole
+}
+
+// find is the region that a bucket belongs to, -1 for none. Spans are sorted. Of
+// a ramp it is where the bucket belongs in the end.
 func (a *action) find(bucket int16) int16 {
 	low, high := 0, len(a.spans)
 	for low < high {
@@ -53,12 +61,15 @@ func (w *walker) act(a *action) draw {
 	}
 	id := w.id(a.by)
 	if id == "" && !a.split {
-		if a.full {
+		if a.everybody(w.req.Now) {
 			return draw{region: a.spans[0].region, bucket: -1}
 		}
 		return draw{region: -1, bucket: -1, noID: true}
 	}
 	bucket := int16(w.bucket(&a.salt, id))
+	if a.ramp != nil && int(bucket) >= a.ramp.At(w.req.Now) {
+		return draw{region: -1, bucket: bucket}
+	}
 	return draw{region: a.find(bucket), bucket: bucket, noID: id == ""}
 }
 
@@ -73,7 +84,7 @@ func (c *compiler) action(path string, a Action, draws drawn) action {
 	}
 	if a.Share != nil {
 		forms++
-		out.spans = c.share(path+".share", *a.Share, 0)
+		out.spans, out.ramp = c.share(path+".share", *a.Share, 0), a.Share.Ramp
 	}
 	if a.Split != nil {
 		forms++
@@ -84,7 +95,7 @@ func (c *compiler) action(path string, a Action, draws drawn) action {
 		c.addf(path, "say exactly one of region, share and split; %d are given", forms)
 	}
 	slices.SortFunc(out.spans, func(a, b span) int { return int(a.lo) - int(b.lo) })
-	out.full = c.apart(path, out.spans) && covered(out.spans) == Whole
+	out.full = c.apart(path, out.spans) && covered(out.spans) == Whole && out.ramp == nil
 	return out
 }
 
@@ -101,6 +112,10 @@ func (c *compiler) split(path string, parts []Share) []span {
 	sum, byOf := 0, 0
 	for i, part := range parts {
 		at := fmt.Sprintf("%s[%d]", path, i)
+		if part.Ramp != nil {
+			c.addf(at+".ramp", "is only for a share; the parts of a split always make a whole")
+			part.Ramp = nil
+		}
 		added := c.share(at, part, sum)
 		spans = append(spans, added...)
 		if part.Of != nil {
@@ -123,6 +138,11 @@ func (c *compiler) split(path string, parts []Share) []span {
 func (c *compiler) share(path string, s Share, from int) []span {
 	region := c.region(path+".region", s.Region)
 	switch {
+	case s.Ramp != nil && (s.Of != nil || s.Buckets != nil):
+		c.addf(path, "says both ramp and of or buckets; keep one")
+		return nil
+	case s.Ramp != nil:
+		return c.ramp(path+".ramp", s.Ramp, region)
 	case s.Of != nil && s.Buckets != nil:
 		c.addf(path, "says both of and buckets; keep one")
 	case s.Of != nil:
@@ -136,7 +156,7 @@ func (c *compiler) share(path string, s Share, from int) []span {
 		}
 		return []span{{int16(from), int16(from + of - 1), region}}
 	case s.Buckets == nil:
-		c.addf(path, "says neither of nor buckets")
+		c.addf(path, "says neither of nor buckets nor ramp")
 	}
 	var spans []span
 	for i, b := range s.Buckets {

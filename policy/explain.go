@@ -164,10 +164,17 @@ func (w *walker) traceDraw(a *action, got draw) {
 	}
 	s.Draw = w.draw(&a.salt, a.by, uint16(got.bucket))
 	for _, p := range a.spans {
+		if a.ramp != nil {
+			now := a.ramp.At(w.req.Now)
+			s.Why = fmt.Sprintf("the ramp from %d to %d has reached %d", a.ramp.From, a.ramp.To, now)
+			if p.hi = int16(now - 1); now == 0 {
+				continue
+			}
+		}
 		s.Draw.Parts = append(s.Draw.Parts, Part{int(p.lo), int(p.hi), w.regionKey(p.region)})
 	}
 	if !a.split {
-		s.Draw.Enters = fmt.Sprintf("enters when the share reaches %d", got.bucket+1)
+		s.Draw.Enters = a.enters(int(got.bucket))
 	}
 }
 

@@ -49,12 +49,14 @@ type Action struct {
 	Split  []Share `json:"split,omitempty"` // must cover Whole exactly
 }
 
-// Share is a part of the buckets: the first Of (in a split: the next Of), or
-// the closed intervals written in Buckets, which an edit leaves as they are.
+// Share is a part of the buckets: the first Of (in a split: the next Of), the
+// closed intervals written in Buckets, which an edit leaves as they are, or the
+// first of a Ramp, more with time.
 type Share struct {
 	Region  string   `json:"region"`
 	Of      *int     `json:"of,omitempty"`
 	Buckets [][2]int `json:"buckets,omitempty"`
+	Ramp    *Ramp    `json:"ramp,omitempty"` // not in a split
 }
 
 // When holds conditions; all that are written must hold. Those written inside

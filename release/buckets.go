@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"time"
 
 	"dispatch.example/dispatch/policy"
 )
@@ -20,6 +21,8 @@ type BucketMove struct {
 	// Redrawn: another salt or id draws the buckets anew, so that Buckets is what
 	// is to be expected, to the nearest one; else it is exact.
 	Redrawn bool `json:"redrawn,omitempty"`
+	// By is when a ramp will have moved them; zero: at once.
+	By time.Time `json:"by,omitzero"`
 }
 
 // String is one line for people.
@@ -28,22 +31,36 @@ func (m BucketMove) String() string {
 	if m.Redrawn {
 		about = "about "
 	}
-	return fmt.Sprintf("%s/%s: %s%d of %d buckets move %s → %s", m.App, m.Policy, about, m.Buckets, policy.Whole,
+	line := fmt.Sprintf("%s/%s: %s%d of %d buckets move %s → %s", m.App, m.Policy, about, m.Buckets, policy.Whole,
 		cmp.Or(m.From, "next policy"), cmp.Or(m.To, "next policy"))
+	if !m.By.IsZero() {
+		line += " by " + m.By.Format(time.RFC3339)
+	}
+	return line
 }
 
 // BucketMoves says for each policy, and otherwise, of the apps in both
 // configurations which buckets it gives elsewhere, operational state applied. A
 // policy that is new or gone passed, or passes, everybody on. It speaks of what
 // the rules name: neither of who meets the conditions, nor of regions that are
-// off. Moved counts that, in samples. It is never nil.
+// off. Moved counts that, in samples. Ramps count with what they take in the end.
+// It is never nil.
 func BucketMoves(from, to Configuration) []BucketMove {
+	return BucketMovesAt(from, to, time.Time{})
+}
+
+// BucketMovesAt is BucketMoves with ramps as they stand at an instant; the zero
+// time is their end.
+func BucketMovesAt(from, to Configuration, at time.Time) []BucketMove {
 	moves := []BucketMove{}
 	if from.Document == nil || to.Document == nil {
 		return moves
 	}
 	before := Apply(from.Document, from.Operational)
-	for _, app := range Apply(to.Document, to.Operational) {
+	stand(before, at)
+	after := Apply(to.Document, to.Operational)
+	ends := stand(after, at)
+	for _, app := range after {
 		i := slices.IndexFunc(before, func(a App) bool { return a.Key == app.Key })
 		if i < 0 {
 			continue
@@ -59,7 +76,31 @@ func BucketMoves(from, to Configuration) []BucketMove {
 			}
 		}
 	}
+	for i := range moves {
+		moves[i].By = ends[[2]string{moves[i].App, moves[i].Policy}]
+	}
 	return moves
+}
+
+// stand replaces the ramps of apps that Apply gave by shares as they stand at an
+// instant. With the zero time they stand at their ends, which by app and policy
+// are what it returns.
+func stand(apps []App, at time.Time) map[[2]string]time.Time {
+	ends := map[[2]string]time.Time{}
+	for i := range apps {
+		for j := range apps[i].Policies {
+			p := &apps[i].Policies[j]
+			if p.Then.Share == nil || p.Then.Share.Ramp == nil {
+				continue
+			}
+			ramp, of := p.Then.Share.Ramp, 0
+			if of = ramp.At(at); at.IsZero() {
+				of, ends[[2]string{apps[i].Key, p.Key}] = ramp.To, ramp.End
+			}
+			p.Then.Share = &policy.Share{Region: p.Then.Share.Region, Of: &of}
+		}
+	}
+	return ends
 }
 
 // draws is how one policy of an app gives its buckets to regions. The zero value
@@ -122,7 +163,7 @@ func (d draws) movesTo(next draws) []BucketMove {
 	var moves []BucketMove
 	for pair, buckets := range pairs {
 		if pair[0] != pair[1] && buckets > 0 {
-			moves = append(moves, BucketMove{next.app, next.policy, pair[0], pair[1], buckets, redrawn})
+			moves = append(moves, BucketMove{App: next.app, Policy: next.policy, From: pair[0], To: pair[1], Buckets: buckets, Redrawn: redrawn})
 		}
 	}
 	slices.SortFunc(moves, func(a, b BucketMove) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To)) })

@@ -35,6 +35,7 @@ func (k *checker) apps() {
 		k.app(path, app)
 		k.requestHosts(path, app, hosts)
 		k.rules(path, app, index)
+		k.ramps(path, app)
 	}
 	switch {
 	case len(defaults) == 0 && len(k.doc.Apps) > 1:
@@ -146,6 +147,31 @@ func (k *checker) rules(path string, app *App, lists *whitelist.Index) {
 	if usable(app.Regions) && !usable(served.Regions) {
 		k.addHint(path+".regions", "end one of those changes first, or publish with release_holds=true",
 			"rule last_region: with the changes made by hand, app %s has no usable region", quote(app.Key))
+	}
+}
+
+// ramps warns of ramps that do not begin where they are written to.
+func (k *checker) ramps(path string, app *App) {
+	if k.Now.IsZero() {
+		return
+	}
+	for i := range app.Policies {
+		share := app.Policies[i].Then.Share
+		if share == nil || share.Ramp == nil {
+			continue
+		}
+		at, r := fmt.Sprintf("%s.policies[%d].then.share.ramp", path, i), share.Ramp
+		var before *policy.Policy
+		if k.Previous != nil {
+			before = k.Previous.app(app.Key).policy(app.Policies[i].Key)
+		}
+		switch unchanged := before != nil && reflect.DeepEqual(before.Then.Share, share); {
+		case !k.Now.Before(r.End):
+			k.warnings.Addf(at+".end", "is over: the share is %d; write of: %d", r.To, r.To)
+		case unchanged:
+		case r.At(k.Now) > r.From:
+			k.warnings.Addf(at+".start", "has passed: the share is %d of %d at once", r.At(k.Now), policy.Whole)
+		}
 	}
 }
 

@@ -49,7 +49,7 @@ func texts[S ~string](words ...S) []string {
 // hintFor is the next step for values that people often write in another form.
 func hintFor(at place) string {
 	switch {
-	case at.owner == reflect.TypeFor[policy.Share]() && at.key == "of":
+	case at.owner == reflect.TypeFor[policy.Share]() && at.key == "of", at.owner == reflect.TypeFor[policy.Ramp]():
 		return "a share is in 10,000ths: 500 is 5 %"
 	case at.owner == reflect.TypeFor[policy.Share]() && at.key == "buckets":
 		return "write first and last bucket, such as [[0,499],[9000,9099]]"

@@ -144,6 +144,7 @@ func TestParseReadsWhatIsWritten(t *testing.T) {
 		{"an instant in UTC", everything.When.Between[0], time.Date(2026, 12, 31, 14, 0, 0, 0, time.UTC)},
 		{"the largest ASN", everything.When.ASN[1], uint32(4294967295)},
 		{"intervals as written", fmt.Sprint(everything.Then.Share.Buckets), "[[0 499] [9000 9099]]"},
+		{"a ramp from 0 in UTC", app.Policies[2].Then.Share.Ramp.String(), "0 to 5000, 2027-01-01T01:00:00Z to 2027-01-02T01:00:00Z"},
 		{"has_user: false is a condition", *everything.When.HasUser, false},
 		{"NO is Norway", app.Origins[1].GeoIP.Country["NO"], "hf"},
 		{"ids: [] is an import of nobody", doc.Lists[0].IDs != nil && len(*doc.Lists[0].IDs) == 0, true},

@@ -101,6 +101,7 @@ func spokenOf(app *App, created time.Time) spoken {
 	}
 	for i := range app.Policies {
 		s.add(&app.Policies[i].When)
+		s.addRamp(app.Policies[i].Then.Share)
 	}
 	if len(s.Times) == 0 {
 		s.Times = []time.Time{created}
@@ -139,6 +140,19 @@ func (s *spoken) add(w *policy.When) {
 		}
 	}
 	s.add(w.Not)
+}
+
+// addRamp has a ramp met at its end, so that Moved counts all whom it moves. One
+// that ends by taking everybody is met at its start too: else the rules behind it
+// would not be asked.
+func (s *spoken) addRamp(share *policy.Share) {
+	if share == nil || share.Ramp == nil {
+		return
+	}
+	s.Times = append(s.Times, share.Ramp.End)
+	if share.Ramp.To == policy.Whole {
+		s.Times = append(s.Times, share.Ramp.Start)
+	}
 }
 
 // name is the values in writing: equal ones make equal requests.

@@ -7,7 +7,6 @@ import (
 
 	"dispatch.example/dispatch/domain"
 	"dispatch.example/dispatch/internal/fault"
-	"dispatch.example/dispatch/policy"
 )
 
 // Swap exchanges the states of two endpoints of a region: To stood by and now
@@ -209,51 +208,6 @@ func sameEndpoints(doc *Document, a, b Operational) bool {
 	}
 	return true
 }
-
-// AbortGray takes a policy's share back to 0. Expect is the position that the
-// screen showed, see Position. Hard also voids the sessions that the policy gave,
-// and no others.
-type AbortGray struct {
-	App    string `json:"app"`
-	Policy string `json:"policy"`
-	Expect string `json:"expect"`
-	Hard   bool   `json:"hard,omitempty"`
-}
-
-// On is the operational state after the abort. Its errors have the codes
-// unknown_app, unknown_policy, no_gray, expect_mismatch and no_change.
-func (g AbortGray) On(doc *Document, ops Operational) (Operational, error) {
-	app := doc.app(g.App)
-	if app == nil {
-		return ops, unknownApp(g.App)
-	}
-	p := (&App{Policies: applyPolicies(app.Policies, ops.Apps[g.App])}).policy(g.Policy)
-	switch {
-	case p == nil:
-		return ops, fault.New(fault.NotFound, "unknown_policy", "app %s has no policy %s", g.App, quote(g.Policy))
-	case p.Then.Share == nil:
-		return ops, fault.New(fault.Invalid, "no_gray", "policy %s of %s takes no share", g.Policy, g.App).
-			WithHint("only a policy with then: {share: …} is a gray")
-	}
-	switch now := Position(p.Then.Share); {
-	case now != g.Expect:
-		return ops, mismatch(now, "the share of %s/%s is now %s, not %s", g.App, g.Policy, now, quote(g.Expect))
-	case now == "0" && !g.Hard:
-		return ops, fault.New(fault.Invalid, "no_change", "the share of %s/%s is 0 already", g.App, g.Policy).
-			WithHint("hard: true also voids the sessions that it gave")
-	}
-	return ops.with(g.App, func(state *AppState) {
-		held := state.Policies[g.Policy]
-		held.Share = new(int)
-		if g.Hard {
-			held.Epoch++
-		}
-		state.Policies[g.Policy] = held
-	}), nil
-}
-
-// Position is how much a share takes, as screens show it and AbortGray expects it.
-func Position(s *policy.Share) string { return positionOf(s) }
 
 // The values of Freeze.
 const (

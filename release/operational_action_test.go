@@ -27,6 +27,7 @@ const night = `apps:
     policies:
       - {key: gray, match_all: true, then: {share: {region: hf, of: 500}}}
       - {key: ranges, match_all: true, then: {share: {region: hf, buckets: [[0, 99]]}}}
+      - {key: ramped, match_all: true, then: {share: {region: hf, ramp: {from: 0, to: 5000, start: 2027-01-01T09:00:00+08:00, end: 2027-01-02T09:00:00+08:00}}}}
       - {key: rest, match_all: true, then: {region: sh}}
     otherwise: {region: sh}
   - key: corporate
@@ -144,44 +145,6 @@ func TestSetClusterRefusals(t *testing.T) {
 	}
 	if _, err := (SetCluster{App: "mobile", Region: "hf", Cluster: "k1", Expect: "active", State: "off"}).On(doc, draining); err != nil {
 		t.Errorf("a region that drains needs no endpoint while another serves: %v", err)
-	}
-}
-
-func TestAbortGray(t *testing.T) {
-	t.Parallel()
-	doc := nightDocument(t)
-	soft, err := AbortGray{App: "mobile", Policy: "gray", Expect: "500"}.On(doc, Operational{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p := soft.Apps["mobile"].Policies["gray"]; p.Share == nil || *p.Share != 0 || p.Epoch != 0 {
-		t.Errorf("a soft abort leaves %+v", p)
-	}
-	if got := Position(Apply(doc, soft)[0].policy("gray").Then.Share); got != "0" {
-		t.Errorf("the share is %s then", got)
-	}
-	hard, err := AbortGray{App: "mobile", Policy: "gray", Expect: "0", Hard: true}.On(doc, soft)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p := hard.Apps["mobile"].Policies["gray"]; *p.Share != 0 || p.Epoch != 1 {
-		t.Errorf("a hard abort leaves %+v", p)
-	}
-	if _, err := (AbortGray{App: "mobile", Policy: "ranges", Expect: "buckets [[0 99]]"}).On(doc, Operational{}); err != nil {
-		t.Errorf("a gray of buckets: %v", err)
-	}
-	for code, g := range map[string]AbortGray{
-		"unknown_app":     {App: "x", Policy: "gray", Expect: "500"},
-		"unknown_policy":  {App: "mobile", Policy: "x", Expect: "500"},
-		"no_gray":         {App: "mobile", Policy: "rest", Expect: "500"},
-		"expect_mismatch": {App: "mobile", Policy: "gray", Expect: "501"},
-	} {
-		if _, err := g.On(doc, Operational{}); fault.CodeOf(err) != code {
-			t.Errorf("%+v: %v, want %s", g, err, code)
-		}
-	}
-	if _, err := (AbortGray{App: "mobile", Policy: "gray", Expect: "0"}).On(doc, soft); fault.CodeOf(err) != "no_change" {
-		t.Errorf("aborted twice: %v", err)
 	}
 }
 

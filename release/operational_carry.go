@@ -209,6 +209,8 @@ func positionOf(s *policy.Share) string {
 		return "no share"
 	case s.Of != nil:
 		return fmt.Sprint(*s.Of)
+	case s.Ramp != nil:
+		return "ramp " + s.Ramp.String()
 	default:
 		return fmt.Sprintf("buckets %v", s.Buckets)
 	}

@@ -99,9 +99,15 @@ func (n *node) child(key string) *node {
 	return &node{}
 }
 
-type differ struct{ found []Difference }
+type differ struct {
+	found []Difference
+	whole bool // nothing is cut
+}
 
 func (d *differ) add(path string, kind DifferenceKind, from, to string) {
+	if !d.whole && (kind == Added || kind == Removed) {
+		from, to = shorten(from), shorten(to)
+	}
 	d.found = append(d.found, Difference{path, kind, from, to})
 }
 
@@ -126,14 +132,14 @@ func (d *differ) compare(path string, a, b *node) {
 			stayed = append(stayed, p.key)
 			d.compare(below(p.key), p.value, after[i].value)
 		} else {
-			d.add(below(p.key), Removed, shorten(p.value.show()), "")
+			d.add(below(p.key), Removed, p.value.show(), "")
 		}
 	}
 	for _, p := range after {
 		if indexOf(before, p.key) >= 0 {
 			now = append(now, p.key)
 		} else {
-			d.add(below(p.key), Added, "", shorten(p.value.show()))
+			d.add(below(p.key), Added, "", p.value.show())
 		}
 	}
 	if b.kind == isSequence && !slices.Equal(stayed, now) {

@@ -154,6 +154,13 @@ func ofAnswers() []Switch {
 		{"TestP20GrowingMovesNobodyBack", "policy", "policy/action.go",
 			"return []span{{int16(from), int16(from + of - 1), region}}",
 			"from = min(from+of/2, Whole-of)\n\t\treturn []span{{int16(from), int16(from + of - 1), region}}"},
+		{"TestP20RampMovesNobodyBack", "policy", "policy/ramp.go",
+			"return r.From + int(", "return r.To - int("},
+		{"TestP20GrowingByRampMovesNobodyBack", "release", "policy/ramp.go",
+			"return r.From + int(", "return r.To - int("},
+		{"TestP20GrowingByHandMovesNobodyBack", "release", "release/operational.go",
+			"p.Then.Share = &policy.Share{Region: p.Then.Share.Region, Of: position}",
+			"p.Then.Share = &policy.Share{Region: p.Then.Share.Region, Buckets: [][2]int{{*position / 2, *position - 1}}}"},
 		{"TestSEC25SlowConnectionsMakeWay", "handler", "handler/connections.go",
 			"if oldest == nil || !oldest.Value.(*boundConn).read.Load() {", "if oldest = nil; oldest == nil {"},
 		{"TestP18HerdIsServedWhatFits", "e2e", "handler/connections.go", // sent away without a word
