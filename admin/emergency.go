@@ -20,16 +20,28 @@ func (k Keyed) by(ctx context.Context, s Reasoned) actions.Write {
 	return actions.Write{Actor: actorOf(ctx), Reason: s.Reason, Key: k.Key}
 }
 
+// Confirmed is what an action says that reaches everybody at once.
+type Confirmed struct {
+	Confirm  string   `json:"confirm,omitempty" maxLength:"5000" example:"sh" doc:"typed by a person: the regions, REGION/CLUSTER or the policies of the targets with commas between them, freeze or unfreeze, release N; with --env the environment and a slash before it. A refusal says what is wanted"`
+	Override []string `json:"override,omitempty" maxItems:"10" example:"[]" doc:"safety rules to go past, by name; needs the role break-glass"`
+}
+
+func (c Confirmed) by(w actions.Write) actions.Write {
+	w.Confirm, w.Override = c.Confirm, c.Override
+	return w
+}
+
 type emergencyInput struct {
 	Keyed
 	Body struct {
 		Reasoned
+		Confirmed
 		actions.Emergency
 	}
 }
 
 func (a *API) emergency(ctx context.Context, in *emergencyInput) (*outcome, error) {
-	out, err := a.do.Emergency(ctx, in.by(ctx, in.Body.Reasoned), in.Body.Emergency)
+	out, err := a.do.Emergency(ctx, in.Body.Confirmed.by(in.Keyed.by(ctx, in.Body.Reasoned)), in.Body.Emergency)
 	if err != nil {
 		return nil, err
 	}
@@ -39,11 +51,14 @@ func (a *API) emergency(ctx context.Context, in *emergencyInput) (*outcome, erro
 type reliveInput struct {
 	Keyed
 	N    uint64 `path:"n" doc:"number of the release whose document shall serve again; operational state stays"`
-	Body Reasoned
+	Body struct {
+		Reasoned
+		Confirmed
+	}
 }
 
 func (a *API) relive(ctx context.Context, in *reliveInput) (*outcome, error) {
-	out, err := a.do.Relive(ctx, in.by(ctx, in.Body), in.N)
+	out, err := a.do.Relive(ctx, in.Body.Confirmed.by(in.Keyed.by(ctx, in.Body.Reasoned)), in.N)
 	if err != nil {
 		return nil, err
 	}

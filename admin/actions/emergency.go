@@ -31,6 +31,9 @@ func (a *Actions) Emergency(ctx context.Context, w Write, e Emergency) (Outcome,
 	if err := e.check(); err != nil {
 		return Outcome{}, err
 	}
+	if err := w.confirmed(a.Confirmation(e)); err != nil {
+		return Outcome{}, err
+	}
 	out, err := remembered(ctx, a, w, asked{e.Action, e}, func(w Write) (Outcome, error) {
 		return a.onNewest(ctx, w, func(_ context.Context, from *release.Manifest) (draft, error) {
 			ops, err := e.on(from)
@@ -84,6 +87,9 @@ func noRelease() error {
 // Relive makes the document of an earlier release live again, with the ids that
 // its lists had, under a new number. Operational state stays as it is now.
 func (a *Actions) Relive(ctx context.Context, w Write, n uint64) (Outcome, error) {
+	if err := w.confirmed(a.ConfirmRelive(n)); err != nil {
+		return Outcome{}, err
+	}
 	out, err := remembered(ctx, a, w, asked{"relive", n}, func(w Write) (Outcome, error) {
 		old, err := a.manifestOf(ctx, n)
 		if err != nil {

@@ -65,7 +65,7 @@ func edgeFiles(t *testing.T, control string) (dir string, flags []string) {
 	return dir, []string{"--role", "edge", "--data", dir, "--trust-keys", trust, "--allowed-suffixes", "a.com.cn,b.com.cn,bank.example"}
 }
 
-const swapToSpare = `{"action":"swap","reason":"sh-main burns","targets":[{"app":"mobile","region":"sh","expect":"sh-main","from":"sh-main","to":"sh-spare"}]}`
+const swapToSpare = `{"action":"swap","reason":"sh-main burns","confirm":"sh","targets":[{"app":"mobile","region":"sh","expect":"sh-main","from":"sh-main","to":"sh-spare"}]}`
 
 // An edge has no database and no key that signs. It takes what its control node
 // publishes, says so, goes on without it, and starts again without it.

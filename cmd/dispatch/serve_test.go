@@ -267,7 +267,7 @@ func TestAnswersAreStableOverRestarts(t *testing.T) {
 
 func TestASwapChangesTheNextAnswer(t *testing.T) {
 	r := start(t, "--demo")
-	status, body := r.post("/emergency", `{"action":"swap","reason":"sh-main burns","targets":[{"app":"mobile","region":"sh","expect":"sh-main","from":"sh-main","to":"sh-spare"}]}`)
+	status, body := r.post("/emergency", `{"action":"swap","reason":"sh-main burns","confirm":"sh","targets":[{"app":"mobile","region":"sh","expect":"sh-main","from":"sh-main","to":"sh-spare"}]}`)
 	if status != http.StatusOK || !bytes.Contains(body, []byte(`"release":2`)) {
 		t.Fatalf("swap: %d %s", status, body)
 	}
@@ -275,7 +275,7 @@ func TestASwapChangesTheNextAnswer(t *testing.T) {
 		t.Errorf("after the swap the answer is %+v", a)
 	}
 	// The same click again comes too late and changes nothing.
-	status, body = r.post("/emergency", `{"action":"swap","reason":"again","targets":[{"app":"mobile","region":"sh","expect":"sh-main","from":"sh-main","to":"sh-spare"}]}`)
+	status, body = r.post("/emergency", `{"action":"swap","reason":"again","confirm":"sh","targets":[{"app":"mobile","region":"sh","expect":"sh-main","from":"sh-main","to":"sh-spare"}]}`)
 	if status != http.StatusConflict || !bytes.Contains(body, []byte("expect_mismatch")) {
 		t.Errorf("a swap that expects the past: %d %s", status, body)
 	}
@@ -370,7 +370,7 @@ func TestBootstrapNamesHostsOutsideTheSuffixes(t *testing.T) {
 
 func TestTheLogSaysWhatIsInUse(t *testing.T) {
 	r := start(t, "--demo")
-	r.post("/emergency", `{"action":"swap","reason":"sh-main burns","targets":[{"app":"mobile","region":"sh","expect":"sh-main","from":"sh-main","to":"sh-spare"}]}`)
+	r.post("/emergency", `{"action":"swap","reason":"sh-main burns","confirm":"sh","targets":[{"app":"mobile","region":"sh","expect":"sh-main","from":"sh-main","to":"sh-spare"}]}`)
 	r.log.await(t, `"msg":"release in use","release":2,.*"action":"swap","by":"administrator","reason":"sh-main burns"`, nil)
 	r.stop()
 	if log := r.log.String(); !strings.Contains(log, `"msg":"stopping"`) {

@@ -25,6 +25,7 @@ func (a area) String() string { return a.app + "/" + a.region }
 type emergency struct {
 	Action  string   `json:"action"`
 	Reason  string   `json:"reason"`
+	Confirm string   `json:"confirm"`
 	Targets []target `json:"targets"`
 }
 
@@ -48,7 +49,7 @@ type swapCmd struct {
 // Run exchanges the two endpoints.
 func (c *swapCmd) Run(ctx context.Context, p *program) error {
 	return c.do(ctx, p, deed{what: fmt.Sprintf("%s: %s serves instead of %s, everywhere", c.Area, c.To, c.From), word: c.Area.String(),
-		path: "/emergency", body: emergency{Action: "swap", Reason: c.Reason,
+		path: "/emergency", body: emergency{Action: "swap", Reason: c.Reason, Confirm: c.Area.region,
 			Targets: []target{{App: c.Area.app, Region: c.Area.region, Expect: c.Expect, From: c.From, To: c.To}}}})
 }
 
@@ -62,6 +63,6 @@ type regionCmd struct {
 // Run sets the state of a region.
 func (c *regionCmd) Run(ctx context.Context, p *program) error {
 	return c.do(ctx, p, deed{what: fmt.Sprintf("%s: %s instead of %s, everywhere", c.Area, c.State, c.Expect), word: c.Area.String(),
-		path: "/emergency", body: emergency{Action: "region_state", Reason: c.Reason,
+		path: "/emergency", body: emergency{Action: "region_state", Reason: c.Reason, Confirm: c.Area.region,
 			Targets: []target{{App: c.Area.app, Region: c.Area.region, Expect: c.Expect, State: c.State}}}})
 }

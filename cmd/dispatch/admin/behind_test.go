@@ -155,7 +155,7 @@ func TestANodeThatIsBehindOffersWhatIsServed(t *testing.T) {
 		other.rollouts()
 		crew.await(2)
 		crew.serve(2, 2)
-		if _, err := other.do.Emergency(t.Context(), engineer, actions.Emergency{Action: actions.SetRegionState,
+		if _, err := other.do.Emergency(t.Context(), confirmed(engineer, "hf"), actions.Emergency{Action: actions.SetRegionState,
 			Targets: []actions.Target{{App: "mobile", Region: "hf", Expect: "active", State: "draining"}}}); err != nil {
 			t.Error(err)
 		}

@@ -230,6 +230,12 @@ func (c *control) rollouts() (end func()) {
 // engineer is who publishes without HTTP.
 var engineer = actions.Write{Actor: actions.Actor{Name: "engineer", Roles: []string{actions.ReleaseEngineer}}, Reason: "test"}
 
+// confirmed is the write with what a person would type.
+func confirmed(w actions.Write, what string) actions.Write {
+	w.Confirm = what
+	return w
+}
+
 // release publishes a document.
 func (c *control) release(base uint64, document string) (actions.Outcome, error) {
 	return c.do.Publish(c.t.Context(), engineer, actions.Publication{File: "bank.yaml", Document: []byte(document), Base: base, BigMove: true, RegionRemoved: true})
@@ -237,7 +243,7 @@ func (c *control) release(base uint64, document string) (actions.Outcome, error)
 
 // swap swaps sh-main out.
 func (c *control) swap() (actions.Outcome, error) {
-	return c.do.Emergency(c.t.Context(), actions.Write{Actor: actions.Actor{Name: "night", Roles: []string{actions.OnCall}}, Reason: "sh-main burns"},
+	return c.do.Emergency(c.t.Context(), actions.Write{Actor: actions.Actor{Name: "night", Roles: []string{actions.OnCall}}, Reason: "sh-main burns", Confirm: "sh"},
 		actions.Emergency{Action: actions.SwapEndpoints, Targets: []actions.Target{{App: "mobile", Region: "sh", Expect: "sh-main", From: "sh-main", To: "sh-spare"}}})
 }
 

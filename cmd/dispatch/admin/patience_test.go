@@ -96,8 +96,12 @@ func TestP13SlowDatabase(t *testing.T) {
 		}
 		swap := actions.Emergency{Action: actions.SwapEndpoints, Targets: []actions.Target{{App: "mobile", Region: "sh", Expect: "sh-main", From: "sh-main", To: "sh-spare"}}}
 		changes := map[string]func(context.Context, actions.Write) error{
-			"swap":   func(ctx context.Context, w actions.Write) error { return errorOf(c.do.Emergency(ctx, w, swap)) },
-			"relive": func(ctx context.Context, w actions.Write) error { return errorOf(c.do.Relive(ctx, w, 1)) },
+			"swap": func(ctx context.Context, w actions.Write) error {
+				return errorOf(c.do.Emergency(ctx, confirmed(w, "sh"), swap))
+			},
+			"relive": func(ctx context.Context, w actions.Write) error {
+				return errorOf(c.do.Relive(ctx, confirmed(w, "release 1"), 1))
+			},
 			"publish": func(ctx context.Context, w actions.Write) error {
 				return errorOf(c.do.Publish(ctx, w, actions.Publication{Document: []byte(edit(t, "capacity: 60", "capacity: 61")), Base: 1}))
 			},
