@@ -153,7 +153,7 @@ func (w *flipWatch) read(ctx context.Context, addr string) error {
 }
 
 func emergencySwap(ctx context.Context, to post, from, standby string) error {
-	body, err := json.Marshal(map[string]any{"action": "swap", "reason": "benchmark", "targets": []map[string]string{
+	body, err := json.Marshal(map[string]any{"action": "swap", "reason": "benchmark", "confirm": "sh", "override": []string{"flap_wait", "rate"}, "targets": []map[string]string{
 		{"app": "mobile", "region": "sh", "expect": from, "from": from, "to": standby}}})
 	if err != nil {
 		return err
