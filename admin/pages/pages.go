@@ -7,12 +7,27 @@
 //
 // A page is four files of its name: home.go, templates/home.html and
 // locale/en/home.yaml, locale/zh/home.yaml. Nothing else has to know it beside its
-// rows in the table.
+// rows in the table. What all pages share are layout.html and parts.html, and the
+// messages in locale/*/layout.yaml.
+//
+// That a form comes from this console and not from another site is checked before
+// the pages, for them and for the API alike (package admin).
+//
+// A refusal is shown on the page where it happened, with its code, its problems and
+// the next step; a page that panics is logged and answers 500, and the process goes
+// on. A database that does not answer costs the top bar its figures, never the page.
+//
+// The package starts no goroutine. Server-sent events (events.go) run in those of
+// net/http, are bounded in number, and end with the request or with Options.Ending.
 package pages
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"dispatch.example/dispatch/admin/actions"
 	"dispatch.example/dispatch/admin/signin"
@@ -25,23 +40,50 @@ type Visitors interface {
 
 // Options are what pages need beside the actions.
 type Options struct {
-	Log      *slog.Logger
-	Visitors Visitors
-	Env      string // shown on every page
+	Log      *slog.Logger // default: discard
+	Visitors Visitors     // required
+	Env      string       // shown on every page
+
+	Ending context.Context  // done when the process ends, which ends streams of events; nil: never
+	Now    func() time.Time // default time.Now
 }
 
 // Pages is the console's handler.
 type Pages struct {
-	do  *actions.Actions
-	opt Options
-	mux *http.ServeMux
+	do        *actions.Actions
+	opt       Options
+	mux       *http.ServeMux
+	catalogue *catalogue
+	templates *templates
+	assets    assets
+	streams   chan struct{} // one token for each stream of events that may still open
 }
 
 // New parses the templates and the catalogue.
 func New(do *actions.Actions, opt Options) (*Pages, error) {
-	p := &Pages{do: do, opt: opt, mux: http.NewServeMux()}
-	return p, nil // unbuilt
+	if do == nil || opt.Visitors == nil {
+		return nil, errors.New("pages: actions and visitors are both needed")
+	}
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	if opt.Now == nil {
+		opt.Now = time.Now
+	}
+	p := &Pages{do: do, opt: opt, mux: http.NewServeMux(), streams: make(chan struct{}, maxStreams)}
+	var err error
+	if p.catalogue, err = readCatalogue(files); err != nil {
+		return nil, fmt.Errorf("read the console's catalogue: %w", err)
+	}
+	if p.assets, err = readAssets(files); err != nil {
+		return nil, fmt.Errorf("read the console's assets: %w", err)
+	}
+	if p.templates, err = parseTemplates(files, p.catalogue, p.assets, opt.Now); err != nil {
+		return nil, fmt.Errorf("parse the console's templates: %w", err)
+	}
+	p.mux.Handle("GET /static/{name}", p.assets)
+	for _, row := range p.table() {
+		p.mux.Handle(row.pattern, p.answer(row))
+	}
+	return p, nil
 }
-
-// ServeHTTP answers one request.
-func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.mux.ServeHTTP(w, r) }

@@ -1,0 +1,118 @@
+package pages
+
+import (
+	"crypto/rand"
+	"fmt"
+	"html/template"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// functions are what templates can call. may is bound later, see templates.of.
+func functions(c *catalogue, lang string, a assets, now func() time.Time) template.FuncMap {
+	say := func(id string, pairs ...any) string { return c.say(lang, id, pairs...) }
+	return template.FuncMap{
+		"t":       say,
+		"may":     func(string) bool { return false },
+		"key":     rand.Text,
+		"asset":   a.path,
+		"num":     number,
+		"percent": percent,
+		"share":   share,
+		"time":    func(t time.Time) string { return clock(t, now(), lang) },
+		"iso":     func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+		"ago":     func(t time.Time) string { return ago(say, t, now()) },
+		"seconds": func(s float64) string { return lasting(say, time.Duration(s*float64(time.Second))) },
+		"lasting": func(d time.Duration) string { return lasting(say, d) },
+		"dict":    dict,
+		"list":    func(items ...any) []any { return items },
+		"join":    strings.Join,
+	}
+}
+
+// clock is a time as people read it. All times of the console are in UTC, and say so.
+func clock(t, now time.Time, lang string) string {
+	switch t = t.UTC(); {
+	case t.IsZero():
+		return "–"
+	case lang == "zh" && t.Year() == now.UTC().Year():
+		return t.Format("1月2日 15:04:05 UTC")
+	case lang == "zh":
+		return t.Format("2006年1月2日 15:04 UTC")
+	case t.Year() == now.UTC().Year():
+		return t.Format("2 Jan 15:04:05 UTC")
+	default:
+		return t.Format("2 Jan 2006 15:04 UTC")
+	}
+}
+
+func ago(say func(string, ...any) string, t, now time.Time) string {
+	if t.IsZero() {
+		return say("layout.never")
+	}
+	if d := now.Sub(t); d < 0 {
+		return say("layout.ahead", "Time", lasting(say, -d))
+	}
+	return say("layout.ago", "Time", lasting(say, now.Sub(t)))
+}
+
+// lasting is a duration in its largest unit.
+func lasting(say func(string, ...any) string, d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return say("layout.seconds", "N", strconv.FormatFloat(d.Seconds(), 'f', 1, 64))
+	case d < 2*time.Minute:
+		return say("layout.seconds", "N", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return say("layout.minutes", "N", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return say("layout.hours", "N", int(d.Hours()))
+	default:
+		return say("layout.days", "N", int(d.Hours()/24))
+	}
+}
+
+// number is n with thin spaces between its thousands: 1 234 567.
+func number(n any) string {
+	digits := fmt.Sprint(n)
+	sign := ""
+	if strings.HasPrefix(digits, "-") {
+		sign, digits = "-", digits[1:]
+	}
+	whole, rest, _ := strings.Cut(digits, ".")
+	for i := len(whole) - 3; i > 0; i -= 3 {
+		whole = whole[:i] + "\u202f" + whole[i:]
+	}
+	if rest != "" {
+		whole += "." + rest
+	}
+	return sign + whole
+}
+
+// percent is a part of one: 0.051 is 5.1 %.
+func percent(part float64) string {
+	text := strconv.FormatFloat(part*100, 'f', 1, 64)
+	return strings.TrimSuffix(text, ".0") + "\u202f%"
+}
+
+// share is a share of ten thousand, as a number or as its text: 500 is 5 %.
+func share(of any) string {
+	n, err := strconv.ParseFloat(fmt.Sprint(of), 64)
+	if err != nil {
+		return fmt.Sprint(of)
+	}
+	return strings.TrimRight(strings.TrimRight(strconv.FormatFloat(n/100, 'f', 2, 64), "0"), ".") + "\u202f%"
+}
+
+// dict passes several values to a template: names and values in turn.
+func dict(pairs ...any) (map[string]any, error) {
+	if len(pairs)%2 != 0 {
+		return nil, fmt.Errorf("dict needs pairs, got %d values", len(pairs))
+	}
+	m := make(map[string]any, len(pairs)/2)
+	for i := 0; i < len(pairs); i += 2 {
+		m[fmt.Sprint(pairs[i])] = pairs[i+1]
+	}
+	return m, nil
+}

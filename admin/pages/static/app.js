@@ -1,0 +1,149 @@
+// The console's script: posts forms in place, follows server-sent events, asks again
+// for what ages. Pages work without it. It inserts only what this server rendered.
+"use strict";
+(() => {
+  const own = (url) => new URL(url, location.href).origin === location.origin;
+
+  // put replaces elements by those of the same id in an answer. A parsed document
+  // runs no scripts.
+  function put(html, ids) {
+    const page = new DOMParser().parseFromString(html, "text/html");
+    const found = [];
+    for (const id of ids) {
+      const old = document.getElementById(id), fresh = page.getElementById(id);
+      if (!old || !fresh) continue;
+      const active = old.contains(document.activeElement) ? document.activeElement : null;
+      const back = active && (active.id ? "#" + CSS.escape(active.id) : active.name ? `[name="${CSS.escape(active.name)}"]` : "");
+      const node = document.importNode(fresh, true);
+      old.replaceWith(node);
+      start(node);
+      const focus = node.querySelector("[autofocus]") || (back && node.querySelector(back));
+      if (focus) focus.focus({ preventScroll: false });
+      found.push(node);
+    }
+    return found;
+  }
+
+  async function ask(url, id, init = {}) {
+    if (!own(url)) throw new Error("not ours");
+    const answer = await fetch(url, { ...init, headers: { "X-Fragment": id, Accept: "text/html" }, credentials: "same-origin" });
+    const next = answer.headers.get("X-Location");
+    if (answer.status === 401) location.reload();
+    else if (next && own(next)) location.assign(next);
+    else return answer.text();
+    return null;
+  }
+
+  const busy = (form, on) => {
+    form.setAttribute("aria-busy", String(on));
+    for (const b of form.querySelectorAll("button, input[type=submit]")) {
+      if (on) { b.dataset.was = b.disabled ? "1" : ""; b.disabled = true; }
+      else { b.disabled = b.dataset.was === "1"; }
+    }
+  };
+
+  addEventListener("submit", async (e) => {
+    const form = e.target, id = form.dataset.fragment, by = e.submitter;
+    if (form.getAttribute("aria-busy") === "true") { e.preventDefault(); return; }
+    if (!id) { setTimeout(() => busy(form, true)); return; } // after the browser has read its values
+    e.preventDefault();
+    const values = new FormData(form, by);
+    const url = new URL((by && by.getAttribute("formaction")) || form.getAttribute("action") || location.href, location.href);
+    const method = ((by && by.getAttribute("formmethod")) || form.getAttribute("method") || "get").toLowerCase();
+    const upload = form.enctype === "multipart/form-data";
+    busy(form, true);
+    try {
+      if (method === "get") url.search = new URLSearchParams(values);
+      const html = await ask(url, id, method === "get" ? {} : { method: "POST", body: upload ? values : new URLSearchParams(values) });
+      if (html === null) return;
+      const found = put(html, ["said", id]);
+      const said = document.querySelector("#said [role=alert], #said [role=status]");
+      if (said) said.scrollIntoView({ block: "nearest" });
+      if (!found.some((n) => n.id === id) && !said) location.reload();
+      if (method === "get") history.replaceState(null, "", url);
+    } catch {
+      busy(form, false); // the network: let the browser say so, in its own way
+      delete form.dataset.fragment;
+      form.requestSubmit(by);
+      return;
+    }
+    busy(form, false);
+  });
+
+  // Coming back by the browser's button finds no form in flight.
+  addEventListener("pageshow", (e) => e.persisted && document.querySelectorAll("form[aria-busy=true]").forEach((f) => busy(f, false)));
+
+  // dirty elements hold what somebody types: they are not replaced under their hands.
+  const dirty = (el) => el.contains(document.activeElement) && document.activeElement.matches("input:not([type=hidden]), textarea, select") || el.querySelector("form[aria-busy=true]");
+
+  function refresh(el, seconds) {
+    const id = el.id;
+    const timer = setInterval(async () => {
+      const now = document.getElementById(id);
+      if (now !== el) { clearInterval(timer); return; }
+      if (document.hidden || dirty(el)) return;
+      try {
+        const html = await ask(location.href, id);
+        if (html) put(html, [id]);
+      } catch { /* the next turn */ }
+    }, seconds * 1000);
+  }
+
+  function follow(el) {
+    const url = el.dataset.events, id = el.id;
+    if (!own(url)) return;
+    let events = null, failed = 0;
+    const show = (html) => {
+      const now = document.getElementById(id);
+      if (!now) { if (events) events.close(); return; }
+      const page = new DOMParser().parseFromString(html, "text/html");
+      now.replaceChildren(...document.importNode(page.getElementById(id) || page.body, true).childNodes);
+      start(now, true);
+    };
+    const poll = () => setInterval(async () => {
+      if (document.hidden || !document.getElementById(id)) return;
+      try { const html = await ask(location.href, id); if (html) show(html); } catch { /* the next turn */ }
+    }, 5000);
+    if (!window.EventSource) { poll(); return; }
+    events = new EventSource(url);
+    events.onmessage = (e) => { failed = 0; show(e.data); };
+    events.addEventListener("end", () => events.close());
+    events.onerror = () => {
+      if (++failed < 4 && events.readyState !== EventSource.CLOSED) return;
+      events.close();
+      if (el.hasAttribute("data-live")) poll();
+    };
+    addEventListener("pagehide", () => events.close());
+  }
+
+  // link keeps a slider and a number of one name in step.
+  function link(el) {
+    const other = document.getElementById(el.dataset.link);
+    if (!other) return;
+    el.addEventListener("input", () => { other.value = el.value; });
+    other.addEventListener("input", () => { el.value = other.value; });
+  }
+
+  function start(root, inside) {
+    const all = (sel) => [...(!inside && root.matches && root.matches(sel) ? [root] : []), ...root.querySelectorAll(sel)];
+    all("[data-events][id]").forEach(follow);
+    all("[data-refresh][id]").forEach((el) => refresh(el, Math.max(5, Number(el.dataset.refresh) || 15)));
+    all("[data-link]").forEach(link);
+  }
+
+  // Keys: g, then the letter of the element that has data-hotkey="g LETTER".
+  let last = "", at = 0;
+  addEventListener("keydown", (e) => {
+    if (e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input, textarea, select, [contenteditable]")) return;
+    const now = Date.now(), keys = now - at < 1500 ? `${last} ${e.key}` : e.key;
+    last = e.key; at = now;
+    const target = [...document.querySelectorAll("[data-hotkey]")].find((el) => el.dataset.hotkey === keys);
+    if (target) { e.preventDefault(); target.click(); }
+  });
+
+  // A menu closes when something else is clicked, or by Escape.
+  addEventListener("click", (e) => document.querySelectorAll("details.menu[open]").forEach((d) => d.contains(e.target) || d.removeAttribute("open")));
+  addEventListener("keyup", (e) => e.key === "Escape" && document.querySelectorAll("details.menu[open]").forEach((d) => { d.removeAttribute("open"); d.querySelector("summary").focus(); }));
+
+  start(document);
+})();
