@@ -14,7 +14,9 @@ import (
 
 // routes is the whole API, in the order of the manual.
 func (a *API) routes(api huma.API) {
-	route(api, a, endpoint{http.MethodGet, "/me", "who-am-i", "", "The token's name and role"}, a.me)
+	route(api, a, endpoint{http.MethodPost, "/login", signIn, "", "Begin a session"}, a.login)
+	route(api, a, endpoint{http.MethodPost, "/logout", "sign-out", "", "End the session"}, a.logout)
+	route(api, a, endpoint{http.MethodGet, "/me", "who-am-i", "", "Name and roles of who asks"}, a.me)
 
 	route(api, a, endpoint{http.MethodGet, "/apps", "list-apps", "", "Apps of the current release"}, a.apps)
 	route(api, a, endpoint{http.MethodGet, "/apps/{app}", "show-app", "", "One app, operational state applied"}, a.app)
@@ -38,6 +40,7 @@ func (a *API) routes(api huma.API) {
 	route(api, a, endpoint{http.MethodPost, "/keys/retire", "retire", "", "Name the previous session and list keys no longer"}, a.retire)
 	route(api, a, endpoint{http.MethodPost, "/tables/{table}", "upload-table", "text/csv", "Upload an address table: prefix,label lines"}, a.uploadTable)
 
+	route(api, a, endpoint{http.MethodGet, "/apps/{app}/export/{form}", "export-rules", "", "An app's rules in the words of HAProxy or nginx, or as ranges of buckets"}, a.exportRules, bulkTime)
 	route(api, a, endpoint{http.MethodPost, "/explain", "explain", "", "Why a request would get its answer"}, a.explain)
 
 	route(api, a, endpoint{http.MethodGet, "/hosts", "list-hosts", "", "Registered hosts with proposer and approver"}, a.hosts)
@@ -64,6 +67,8 @@ const (
 	// maxJSON bounds a JSON body in bytes. The largest, a patch of 20,000 ids of
 	// 256 bytes, has 5.2 MB before its quotes.
 	maxJSON = 8 << 20
+	// maxLogin bounds, in bytes, what somebody may send whom nobody knows yet.
+	maxLogin = 4 << 10
 	// jsonTime bounds the reading of a JSON body, and then the work on it. Streams
 	// have only the server's limits: an import may take minutes.
 	jsonTime = 30 * time.Second
@@ -77,9 +82,12 @@ const (
 func route[I, O any](api huma.API, a *API, e endpoint, do func(context.Context, *I) (*O, error), limit ...time.Duration) {
 	op := huma.Operation{OperationID: e.id, Method: e.method, Path: "/api/v1" + e.path, Summary: e.summary,
 		Description:  "Roles: " + strings.Join(actions.Roles(e.id), ", ") + ".",
-		Security:     []map[string][]string{{"token": {}}},
+		Security:     []map[string][]string{{"token": {}}, {"session": {}}},
 		Responses:    map[string]*huma.Response{"default": {Ref: "#/components/responses/problem"}},
 		MaxBodyBytes: maxJSON, BodyReadTimeout: jsonTime}
+	if e.id == signIn {
+		op.Description, op.Security, op.MaxBodyBytes = "Everybody.", []map[string][]string{}, maxLogin
+	}
 	if e.streams != "" {
 		// huma reads a body that has an object for a schema, or is JSON with any.
 		op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{}}

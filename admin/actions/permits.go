@@ -41,7 +41,7 @@ var (
 // permits is the one table of who may do what: an operation of the API, which a
 // page that does the same names too. What is not in it nobody may.
 var permits = map[string][]string{
-	"who-am-i": anyone,
+	"who-am-i": anyone, "sign-out": anyone,
 
 	"list-apps": anyone, "show-app": anyone, "list-releases": anyone, "show-release": anyone, "diff-releases": anyone,
 	"publish": releasing, "relive": onCall, "adopt": onCall, "emergency": onCall, "reconcile": onCall,
@@ -50,8 +50,9 @@ var permits = map[string][]string{
 	"list-lists": anyone, "import-list": lists, "patch-list": lists, "export-list": lists, "list-contains": lookUps,
 	"rehash": keepers, "retire": keepers, "upload-table": releasing,
 
-	"explain": {OnCall, ReleaseEngineer},
-	"impact":  {OnCall, ReleaseEngineer, Approver},
+	"export-rules": releasing, // with the ids of lists
+	"explain":      {OnCall, ReleaseEngineer},
+	"impact":       {OnCall, ReleaseEngineer, Approver},
 
 	"list-hosts": anyone, "propose-host": releasing, "approve": approvers,
 

@@ -46,6 +46,7 @@ var places = []place{
 	{dir: "internal/house", tier: program, only: "internal/house", std: true},
 	{dir: "bench", tier: program},
 	{dir: "e2e", tier: program + 1}, // starts the programs and, outside of tests too, their servers
+	{dir: "export", tier: 2, only: "internal/fault internal/signed domain whitelist policy"},
 	{dir: "examples", tier: 3},
 }
 

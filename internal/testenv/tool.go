@@ -32,7 +32,7 @@ func Programs() []Program {
 		{Name: "redis", Bins: []string{"redis-server"}, Package: "redis-server"},
 		{Name: "nginx", Bins: []string{"nginx"}, Package: "nginx-light"},
 		{Name: "openssl", Bins: []string{"openssl"}, Package: "openssl"},
-		{Name: "haproxy", Bins: []string{"haproxy"}, Package: "haproxy", For: "bench"},
+		{Name: "haproxy", Bins: []string{"haproxy"}, Package: "haproxy"},
 		{Name: "chromium", Bins: []string{"chromium", "chromium-browser", "google-chrome"}, Package: "chromium"},
 		{Name: "npm", Bins: []string{"npm"}, Package: "npm"},
 		{Name: "cjk-font", Bins: []string{"/usr/share/fonts/opentype/noto/NotoSansCJK-Regular.ttc"}, Package: "fonts-noto-cjk", For: "shots"},
