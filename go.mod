@@ -46,6 +46,7 @@ require (
 	github.com/chromedp/chromedp v0.23.1 // indirect
 	github.com/coreos/go-oidc/v3 v3.21.0 // indirect
 	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
+	github.com/miekg/dns v1.1.73 // indirect
 	github.com/pquerna/otp v1.5.0 // indirect
 	github.com/zitadel/oidc/v3 v3.52.0 // indirect
 	golang.org/x/oauth2 v0.38.0 // indirect
