@@ -34,9 +34,10 @@ type Options struct {
 
 // API is the admin listener's handler and what it needs.
 type API struct {
-	do   *actions.Actions
-	log  *slog.Logger
-	echo *echo.Echo
+	do     *actions.Actions
+	log    *slog.Logger
+	echo   *echo.Echo
+	signin *signin.SignIn
 }
 
 // New builds the API over the actions. It starts nothing.
@@ -44,9 +45,9 @@ func New(do *actions.Actions, opt Options) *API {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	a := &API{do: do, log: opt.Log, echo: echo.New()}
+	a := &API{do: do, log: opt.Log, echo: echo.New(), signin: opt.SignIn}
 	a.echo.HTTPErrorHandler = a.fail
-	a.echo.Use(a.recovered, neverCached)
+	a.echo.Use(a.recovered, neverCached, a.crossOrigin)
 
 	config := huma.DefaultConfig("dispatch admin API", "1")
 	config.OpenAPIPath = "/api/v1/openapi"
@@ -56,13 +57,14 @@ func New(do *actions.Actions, opt Options) *API {
 	config.Transformers = []huma.Transformer{asProblem}
 	config.RejectUnknownQueryParameters = true // dryrun=true must not publish
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
-		"token": {Type: "http", Scheme: "bearer", Description: "a token from POST /api/v1/tokens"},
+		"token":   {Type: "http", Scheme: "bearer", Description: "a token from POST /api/v1/tokens"},
+		"session": {Type: "apiKey", In: "cookie", Name: "__Host-dispatch", Description: "from POST /api/v1/login; writes need Origin or Sec-Fetch-Site too"},
 	}
 	api := humaecho.New(a.echo, config)
 	api.UseMiddleware(a.admit(api))
 	a.routes(api)
 	if opt.Pages != nil {
-		a.echo.Any("/*", echo.WrapHandler(opt.Pages))
+		a.echo.RouteNotFound("/*", echo.WrapHandler(opt.Pages)) // a wrong method under /api stays one
 	}
 	describe(api.OpenAPI())
 	return a

@@ -173,6 +173,7 @@ type Options struct {
 	Trials     Trials        // who can try a draft on recent requests; nil: nobody
 	FourEyes   bool          // two people for what needs two
 	Env        string        // of this installation; stands in what people type to confirm
+	Passwords  Passwords     // default argon2id
 
 	Now func() time.Time // default time.Now
 }
@@ -183,6 +184,7 @@ type Actions struct {
 	turn chan struct{} // holds one token: whoever has it may make a release
 	desk *desk         // what is offered to the fleet
 	woke chan struct{} // holds one token when RunRollouts shall look now
+	door *door         // before the accounts
 }
 
 // New checks the options.
@@ -200,11 +202,14 @@ func New(opt Options) (*Actions, error) {
 	if opt.CanaryTime <= 0 {
 		opt.CanaryTime = CanaryTime
 	}
+	if opt.Passwords == nil {
+		opt.Passwords = newArgon2()
+	}
 	opt.Ledger = patient{opt.Ledger}
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	a := &Actions{Options: opt, turn: make(chan struct{}, 1), desk: newDesk(), woke: make(chan struct{}, 1)}
+	a := &Actions{Options: opt, turn: make(chan struct{}, 1), desk: newDesk(), woke: make(chan struct{}, 1), door: newDoor(opt.Passwords)}
 	a.turn <- struct{}{}
 	return a, nil
 }

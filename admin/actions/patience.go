@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"dispatch.example/dispatch/fleet"
 	"dispatch.example/dispatch/ledger"
 	"dispatch.example/dispatch/release"
 )
@@ -43,7 +44,8 @@ func timedOnly(ctx context.Context, call func(context.Context) error) error {
 	return err
 }
 
-// patient is a Ledger that spends the Patience of requests. What is not here is bulk.
+// patient is a Ledger that spends the Patience of requests. What is not here is
+// bulk, or comes from replicas.
 type patient struct{ Ledger }
 
 func (p patient) Release(ctx context.Context, stream string, n uint64) (release.Signed, error) {
@@ -118,4 +120,58 @@ func (p patient) RevokeToken(ctx context.Context, id int64, c ledger.Change) err
 
 func (p patient) Authenticate(ctx context.Context, secret string) (ledger.Token, error) {
 	return timed(ctx, func(ctx context.Context) (ledger.Token, error) { return p.Ledger.Authenticate(ctx, secret) })
+}
+
+func (p patient) Accounts(ctx context.Context) ([]ledger.Account, error) {
+	return timed(ctx, p.Ledger.Accounts)
+}
+
+func (p patient) Account(ctx context.Context, login string) (ledger.Account, error) {
+	return timed(ctx, func(ctx context.Context) (ledger.Account, error) { return p.Ledger.Account(ctx, login) })
+}
+
+func (p patient) AccountOf(ctx context.Context, issuer, subject string) (ledger.Account, error) {
+	return timed(ctx, func(ctx context.Context) (ledger.Account, error) { return p.Ledger.AccountOf(ctx, issuer, subject) })
+}
+
+func (p patient) SaveAccount(ctx context.Context, a ledger.Account, c ledger.Change) error {
+	return timedOnly(ctx, func(ctx context.Context) error { return p.Ledger.SaveAccount(ctx, a, c) })
+}
+
+func (p patient) SignedIn(ctx context.Context, login string, step int64, at time.Time) error {
+	return timedOnly(ctx, func(ctx context.Context) error { return p.Ledger.SignedIn(ctx, login, step, at) })
+}
+
+func (p patient) Papers(ctx context.Context, kind string, f ledger.PaperFilter) ([]ledger.Paper, error) {
+	return timed(ctx, func(ctx context.Context) ([]ledger.Paper, error) { return p.Ledger.Papers(ctx, kind, f) })
+}
+
+func (p patient) Paper(ctx context.Context, kind, id string) (ledger.Paper, error) {
+	return timed(ctx, func(ctx context.Context) (ledger.Paper, error) { return p.Ledger.Paper(ctx, kind, id) })
+}
+
+func (p patient) SavePaper(ctx context.Context, paper ledger.Paper, c ledger.Change) (ledger.Paper, error) {
+	return timed(ctx, func(ctx context.Context) (ledger.Paper, error) { return p.Ledger.SavePaper(ctx, paper, c) })
+}
+
+func (p patient) Approve(ctx context.Context, a ledger.Approval, c ledger.Change) error {
+	return timedOnly(ctx, func(ctx context.Context) error { return p.Ledger.Approve(ctx, a, c) })
+}
+
+func (p patient) Approvals(ctx context.Context, kind string, ids ...string) ([]ledger.Approval, error) {
+	return timed(ctx, func(ctx context.Context) ([]ledger.Approval, error) { return p.Ledger.Approvals(ctx, kind, ids...) })
+}
+
+func (p patient) Unreviewed(ctx context.Context, stream string, since time.Time, actions []string) ([]ledger.Summary, error) {
+	return timed(ctx, func(ctx context.Context) ([]ledger.Summary, error) {
+		return p.Ledger.Unreviewed(ctx, stream, since, actions)
+	})
+}
+
+func (p patient) Counts(ctx context.Context, f ledger.CountFilter) ([]fleet.Count, error) {
+	return timed(ctx, func(ctx context.Context) ([]fleet.Count, error) { return p.Ledger.Counts(ctx, f) })
+}
+
+func (p patient) Probes(ctx context.Context) ([]ledger.Probe, error) {
+	return timed(ctx, p.Ledger.Probes)
 }

@@ -23,6 +23,8 @@ import (
 
 	"dispatch.example/dispatch/admin"
 	"dispatch.example/dispatch/admin/actions"
+	"dispatch.example/dispatch/admin/pages"
+	"dispatch.example/dispatch/admin/signin"
 	"dispatch.example/dispatch/domain"
 	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/internal/testenv"
@@ -103,6 +105,10 @@ type control struct {
 	tokens map[string]string // secrets by role
 	log    *printed
 	clock  *clock
+
+	passwords *cheap
+	cookies   *cookies
+	options   signin.Options // for start to complete
 }
 
 // clock is the store's time; tests move it.
@@ -150,7 +156,8 @@ func published(t *testing.T, kind string) *control {
 // empty is a control node without a release. wrap, if any, stands between it and its store.
 func empty(t *testing.T, kind string, wrap func(*store.Store) actions.Ledger) *control {
 	t.Helper()
-	c := &control{t: t, kind: kind, dir: t.TempDir(), log: new(printed), clock: new(clock), tokens: map[string]string{}}
+	c := &control{t: t, kind: kind, dir: t.TempDir(), log: new(printed), clock: new(clock), tokens: map[string]string{},
+		passwords: new(cheap), cookies: newCookies()}
 	c.dsn = "sqlite:" + filepath.Join(c.dir, "dispatch.db")
 	if kind == "mysql" {
 		c.dsn = "mysql:" + testenv.MariaDB(t)
@@ -178,11 +185,18 @@ func (c *control) approveAll() {
 	}
 }
 
-// start opens the store and serves the API over it.
+// start opens the store and serves the API and the console over it.
 func (c *control) start(wrap func(*store.Store) actions.Ledger) {
 	c.t.Helper()
 	c.build(wrap)
-	server := httptest.NewServer(admin.New(c.do, admin.Options{Log: slog.New(slog.NewJSONHandler(c.log, nil))}))
+	log := slog.New(slog.NewJSONHandler(c.log, nil))
+	opt := c.options
+	opt.Actions, opt.Sessions, opt.Log, opt.Now = c.do, c.store, log, c.clock.now
+	who, err := signin.New(opt)
+	must(c.t, err)
+	shown, err := pages.New(c.do, pages.Options{Log: log, Visitors: who})
+	must(c.t, err)
+	server := httptest.NewServer(admin.New(c.do, admin.Options{Log: log, SignIn: who, Pages: shown}))
 	c.t.Cleanup(server.Close)
 	c.url = server.URL + "/api/v1"
 }
@@ -211,7 +225,7 @@ func (c *control) build(wrap func(*store.Store) actions.Ledger) {
 	if wrap != nil {
 		book = wrap(st)
 	}
-	do, err := actions.New(actions.Options{Ledger: book, Keeper: keeper, Loader: loader, Keys: keys, Suffixes: suffixes, Deployment: deployment})
+	do, err := actions.New(actions.Options{Ledger: book, Keeper: keeper, Loader: loader, Keys: keys, Suffixes: suffixes, Deployment: deployment, Passwords: c.passwords})
 	must(c.t, err)
 	c.store, c.keys, c.keeper, c.do = st, keys, keeper, do
 }

@@ -1,0 +1,4 @@
+package signin
+
+// Provider is an identity provider.
+type Provider struct{}
