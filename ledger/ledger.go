@@ -107,7 +107,7 @@ type AuditFilter struct {
 	Stream                string
 	Release               uint64
 	Since, Until          time.Time // Since ≤ at < Until
-	Before                uint64    // only rows below this seq: the next page
+	Before                uint64    // only rows older than the one with this seq: the next page
 	Limit                 int       // default 100, at most 1000
 }
 

@@ -49,11 +49,22 @@ func (s *Store) Record(ctx context.Context, c ledger.Change) error {
 	return s.change(ctx, &entry{Change: c}, func(*gorm.DB) error { return nil })
 }
 
-// Audit returns rows, newest first.
+// Audit returns rows, newest first: by their time, and rows of one time by seq. It
+// finds their numbers in an index that has all the filter's columns, and looks at
+// the rows that it shows only.
 func (s *Store) Audit(ctx context.Context, f ledger.AuditFilter) ([]ledger.AuditEntry, error) {
 	var rows []auditRow
 	err := s.view(ctx, func(tx *gorm.DB) error {
-		return narrow(f, tx).Order("seq DESC").Limit(limit(f.Limit)).Find(&rows).Error
+		rows = nil
+		found, err := search(f, tx)
+		if err != nil {
+			return err
+		}
+		var seqs []int64
+		if err := found.Pluck("seq", &seqs).Error; err != nil || len(seqs) == 0 {
+			return err
+		}
+		return tx.Where("seq IN ?", seqs).Order("at DESC, seq DESC").Find(&rows).Error
 	})
 	entries := make([]ledger.AuditEntry, len(rows))
 	for i, r := range rows {
@@ -62,25 +73,33 @@ func (s *Store) Audit(ctx context.Context, f ledger.AuditFilter) ([]ledger.Audit
 	return entries, err
 }
 
-func narrow(f ledger.AuditFilter, tx *gorm.DB) *gorm.DB {
+// search is the query for the numbers of the rows.
+func search(f ledger.AuditFilter, tx *gorm.DB) (*gorm.DB, error) {
 	equal := auditRow{Actor: f.Actor, Action: f.Action, Target: f.Target} // gorm leaves out what is empty
 	if f.Stream != "" {
 		equal.Stream = &f.Stream
 	}
-	tx = tx.Where(&equal)
 	if f.Release > 0 {
-		tx = tx.Where("number = ?", f.Release)
+		number := int64(f.Release)
+		equal.Number = &number
 	}
+	found := tx.Model(&auditRow{}).Where(&equal)
 	if !f.Since.IsZero() {
-		tx = tx.Where("at >= ?", micros(f.Since))
+		found = found.Where("at >= ?", micros(f.Since))
 	}
 	if !f.Until.IsZero() {
-		tx = tx.Where("at < ?", micros(f.Until))
+		found = found.Where("at < ?", micros(f.Until))
 	}
 	if f.Before > 0 {
-		tx = tx.Where("seq < ?", f.Before)
+		var at []int64
+		if err := tx.Model(&auditRow{}).Where("seq = ?", f.Before).Pluck("at", &at).Error; err != nil {
+			return nil, err
+		}
+		if len(at) > 0 {
+			found = found.Where("at <= ? AND (at < ? OR seq < ?)", at[0], at[0], f.Before)
+		}
 	}
-	return tx
+	return found.Order("at DESC, seq DESC").Limit(limit(f.Limit)), nil
 }
 
 // AuditHead returns the end of the chain.

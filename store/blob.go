@@ -72,7 +72,11 @@ func (s *Store) Raw(ctx context.Context, d release.Digest) ([]byte, error) {
 	if len(rows) == 0 {
 		return nil, notFound("no_raw_ids", "no raw ids of %s are stored", d)
 	}
-	return s.seal.open(d, rows[0].Sealed.V)
+	raw, err := s.seal.open(d, rows[0].Sealed.V)
+	if err != nil {
+		return nil, fmt.Errorf("raw ids of %s: %w", d, err)
+	}
+	return raw, nil
 }
 
 // MissingBlobs returns those of the digests that are not stored.
@@ -99,7 +103,8 @@ func (s *Store) MissingBlobs(ctx context.Context, digests []release.Digest) ([]r
 }
 
 // Reseal seals again, with the current key, the raw ids of up to n chunks that
-// another key sealed, and returns how many there were. After it returned 0 the
+// another key sealed, then second factors of accounts, and returns how many there
+// were. After it returned 0 the
 // previous key can go, see DESIGN.md. It may run while nodes serve and import, and
 // from another process; n of 50 chunks, of some 80 KB each, holds a change back by
 // a fraction of a second only.
@@ -107,8 +112,9 @@ func (s *Store) Reseal(ctx context.Context, n int) (int, error) {
 	if s.seal == nil {
 		return 0, nil
 	}
-	var rows []blobRow
+	done := 0
 	err := s.write(ctx, func(tx *gorm.DB) error {
+		var rows []blobRow
 		err := tx.Select("digest", "sealed").Limit(limit(n)).
 			Where("part = 0 AND sealed IS NOT NULL AND SUBSTR(sealed, 2, ?) <> ?", keyIDSize, s.seal.current[:]).
 			Find(&rows).Error
@@ -124,9 +130,11 @@ func (s *Store) Reseal(ctx context.Context, n int) (int, error) {
 				return err
 			}
 		}
-		return nil
+		accounts, err := s.resealAccounts(tx, limit(n)-len(rows))
+		done = len(rows) + accounts
+		return err
 	})
-	return len(rows), err
+	return done, err
 }
 
 // PutBlobs stores the blobs that are not there yet, with their raw ids sealed.

@@ -36,6 +36,11 @@ var refusals = []struct {
 	{"rollout_step", fault.Denied, "rollout_step", "a release starts as a canary or everywhere; a canary becomes everywhere or superseded, once"},
 	{"append_only", fault.Denied, "append_only", "history is not edited"},
 	{"audit_chain", fault.Denied, "audit_chain", "an audit row must continue the chain"},
+	{"account_goes_back", fault.Denied, "account_goes_back", "the step, revision and epoch of an account never fall"},
+	{"one_login", fault.Conflict, "account_exists", "the login is taken"},
+	{"accounts.folded", fault.Conflict, "account_exists", "the login is taken"},
+	{"one_subject", fault.Conflict, "subject_taken", "the identity provider's subject has an account"},
+	{"accounts.issuer", fault.Conflict, "subject_taken", "the identity provider's subject has an account"},
 	{"idempotency", fault.Conflict, "idempotency_key_used", "the idempotency key has been used"},
 }
 

@@ -216,18 +216,27 @@ func (s *Store) Release(ctx context.Context, stream string, n uint64) (release.S
 func (s *Store) Releases(ctx context.Context, stream string, before uint64, n int) ([]ledger.Summary, error) {
 	var rows []releaseRow
 	err := s.view(ctx, func(tx *gorm.DB) error {
-		tx = tx.Select("stream", "number", "parent", "created", "action", "actor", "reason", "digest").Where("stream = ?", stream)
+		tx = summaries(tx).Where("stream = ?", stream)
 		if before > 0 {
 			tx = tx.Where("number < ?", before)
 		}
 		return tx.Order("number DESC").Limit(limit(n)).Find(&rows).Error
 	})
+	return summarize(rows), err
+}
+
+// summaries selects what a list shows: not the manifest.
+func summaries(tx *gorm.DB) *gorm.DB {
+	return tx.Select("stream", "number", "parent", "created", "action", "actor", "reason", "digest")
+}
+
+func summarize(rows []releaseRow) []ledger.Summary {
 	list := make([]ledger.Summary, len(rows))
 	for i, r := range rows {
 		list[i] = ledger.Summary{Stream: r.Stream, Number: uint64(r.Number), Parent: uint64(r.Parent), Created: fromMicros(&r.Created),
 			Action: r.Action, By: r.Actor, Reason: r.Reason, Digest: release.Digest(r.Digest)}
 	}
-	return list, err
+	return list
 }
 
 func streamHead(tx *gorm.DB, stream string) (uint64, error) {

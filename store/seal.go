@@ -5,6 +5,7 @@ import (
 	"crypto/cipher"
 	"crypto/rand"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 
 	"dispatch.example/dispatch/internal/fault"
@@ -17,8 +18,8 @@ type SealKeys struct {
 }
 
 // A sealed value is: 1 byte format, 8 bytes key id, 12 bytes nonce, ciphertext
-// with its tag of 16. The blob's digest is bound to it as additional data, so
-// that a sealed value moved to another row does not open.
+// with its tag of 16. The digest of what it belongs to, a blob or an account, is
+// bound to it as additional data: moved to another row, it does not open.
 const (
 	sealFormat  = 1
 	keyIDSize   = 8
@@ -65,7 +66,7 @@ func newSealer(keys SealKeys) (*sealer, error) {
 
 func (s *sealer) seal(d release.Digest, raw []byte) ([]byte, error) {
 	if s == nil {
-		return nil, fault.New(fault.Unavailable, "missing_seal_key", "no key to seal raw ids with").
+		return nil, fault.New(fault.Unavailable, "missing_seal_key", "no key to seal raw ids and second factors with").
 			WithHint("--list-seal-key-file FILE; dispatch keys new makes one")
 	}
 	aead := s.ciphers[s.current]
@@ -79,23 +80,23 @@ func (s *sealer) seal(d release.Digest, raw []byte) ([]byte, error) {
 
 func (s *sealer) open(d release.Digest, sealed []byte) ([]byte, error) {
 	if len(sealed) < sealHeader || sealed[0] != sealFormat {
-		return nil, fmt.Errorf("raw ids of %s: unknown seal format", d)
+		return nil, errors.New("sealed value: unknown format")
 	}
 	var aead cipher.AEAD
 	if s != nil {
 		aead = s.ciphers[keyID(sealed[1:sealHeader])]
 	}
 	if aead == nil {
-		return nil, fault.New(fault.Unavailable, "missing_seal_key", "the raw ids of %s are sealed with key %x, which is not here", d, sealed[1:sealHeader]).
+		return nil, fault.New(fault.Unavailable, "missing_seal_key", "a value is sealed with key %x, which is not here", sealed[1:sealHeader]).
 			WithHint("put that key into --list-seal-key-file as the previous one")
 	}
 	if len(sealed) < sealHeader+aead.NonceSize() {
-		return nil, fmt.Errorf("raw ids of %s: cut short", d)
+		return nil, errors.New("sealed value: cut short")
 	}
 	nonce, text := sealed[sealHeader:sealHeader+aead.NonceSize()], sealed[sealHeader+aead.NonceSize():]
 	raw, err := aead.Open(nil, nonce, text, d[:])
 	if err != nil {
-		return nil, fmt.Errorf("raw ids of %s: %w", d, err)
+		return nil, fmt.Errorf("sealed value: %w", err)
 	}
 	return raw, nil
 }

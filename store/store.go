@@ -27,6 +27,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"gorm.io/gorm"
@@ -61,6 +62,7 @@ type Store struct {
 	fourEyesOff bool
 	now         func() time.Time
 	timeout     time.Duration
+	rollUp      atomic.Int64 // when AddCounts shall look for old minutes again
 }
 
 // Open opens sqlite:FILE or mysql:DSN, where DSN is as in github.com/go-sql-driver/mysql.
