@@ -40,9 +40,10 @@ type Visitors interface {
 
 // Options are what pages need beside the actions.
 type Options struct {
-	Log      *slog.Logger // default: discard
-	Visitors Visitors     // required
-	Env      string       // shown on every page
+	Log      *slog.Logger   // default: discard
+	Visitors Visitors       // required
+	SignIn   *signin.SignIn // what the pages of signing in do; nil: nobody can sign in here
+	Env      string         // shown on every page
 
 	Ending context.Context  // done when the process ends, which ends streams of events; nil: never
 	Now    func() time.Time // default time.Now

@@ -96,6 +96,7 @@ func (p *process) controlOnce(ctx context.Context) (err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return do.KeepRecordsFresh(ctx, p.log) })
 	g.Go(func() error { return do.RunRollouts(ctx, p.log) })
+	g.Go(func() error { return do.RunSignIns(ctx, p.log) })
 	g.Go(func() error { return do.RunSchedules(ctx, p.log) })
 	g.Go(func() error { return do.RunGrays(ctx, p.log) })
 	g.Go(func() error { return do.RunFailover(ctx, p.log) })

@@ -194,7 +194,7 @@ func (c *control) start(wrap func(*store.Store) actions.Ledger) {
 	opt.Actions, opt.Sessions, opt.Log, opt.Now = c.do, c.store, log, c.clock.now
 	who, err := signin.New(opt)
 	must(c.t, err)
-	shown, err := pages.New(c.do, pages.Options{Log: log, Visitors: who})
+	shown, err := pages.New(c.do, pages.Options{Log: log, Visitors: who, SignIn: who})
 	must(c.t, err)
 	server := httptest.NewServer(admin.New(c.do, admin.Options{Log: log, SignIn: who, Pages: shown}))
 	c.t.Cleanup(server.Close)

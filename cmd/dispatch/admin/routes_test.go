@@ -21,8 +21,8 @@ import (
 // who may do what, from the manual's point of view: an operation that is not
 // here, or has other roles, fails TestEveryRouteAdmitsExactlyItsRoles.
 var who = map[string]string{
-	"POST /login":                everybody,
-	"POST /logout":               "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
+	"POST /login":                   everybody,
+	"POST /logout":                  "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
 	"GET /me":                       "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
 	"GET /apps":                     "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
 	"GET /apps/{app}":               "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
