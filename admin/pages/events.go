@@ -126,7 +126,7 @@ func (v *visit) releaseEvents() error {
 			cancel()
 			now := progress{Release: n, Ack: ack, Done: len(ack.Lagging) == 0}
 			if now.Done || ack.Replicas != last {
-				if err := event("progress", view{Page: now}); err != nil || now.Done {
+				if err := event("event", view{Page: now}); err != nil || now.Done {
 					return err
 				}
 			}

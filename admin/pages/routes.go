@@ -13,6 +13,8 @@ type page struct {
 func (p *Pages) table() []page {
 	return []page{
 		{"show-app", "GET /{$}", (*visit).home},
+		{"show-app", "GET /emergency", (*visit).emergency},
+		{"emergency", "POST /emergency", (*visit).act},
 		{"show-fleet", "GET /events/bar", (*visit).barEvents},
 		{"show-fleet", "GET /events/release/{n}", (*visit).releaseEvents},
 	}

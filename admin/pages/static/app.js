@@ -27,7 +27,8 @@
   async function ask(url, id, init = {}) {
     if (!own(url)) throw new Error("not ours");
     const answer = await fetch(url, { ...init, headers: { "X-Fragment": id, Accept: "text/html" }, credentials: "same-origin" });
-    const next = answer.headers.get("X-Location");
+    const next = answer.headers.get("X-Location"), at = answer.headers.get("X-Replace");
+    if (at && own(at)) history.replaceState(null, "", at);
     if (answer.status === 401) location.reload();
     else if (next && own(next)) location.assign(next);
     else return answer.text();
