@@ -28,8 +28,8 @@ const (
 	maxEndpoint = 300
 )
 
-// hourRow is what was counted in an hour, of all replicas together.
-type hourRow struct {
+// sumRow is what was counted from a minute on: in the table counter_hours in an hour, of all replicas together.
+type sumRow struct {
 	Minute   int64  `gorm:"column:minute;primaryKey;autoIncrement:false"`
 	ID       []byte `gorm:"column:id;primaryKey"`
 	App      string `gorm:"column:app"`
@@ -42,26 +42,17 @@ type hourRow struct {
 }
 
 // TableName is the table's name.
-func (hourRow) TableName() string { return "counter_hours" }
+func (sumRow) TableName() string { return "counter_hours" }
 
 // counterRow is what one replica counted in a minute.
 type counterRow struct {
 	Replica string `gorm:"column:replica"`
 	Boot    string `gorm:"column:boot"`
-	hourRow
+	Sum     sumRow `gorm:"embedded"`
 }
 
 // TableName is the table's name.
 func (counterRow) TableName() string { return "counters" }
-
-// lineRow divides minutes, at and after it, from hours.
-type lineRow struct {
-	ID     int   `gorm:"column:id;primaryKey;autoIncrement:false"`
-	Minute int64 `gorm:"column:minute"`
-}
-
-// TableName is the table's name.
-func (lineRow) TableName() string { return "counter_line" }
 
 // AddCounts keeps what a replica counted; a minute that came before is replaced by
 // the larger number. A minute whose hour is summed up already is dropped: it may be
@@ -81,11 +72,11 @@ func (s *Store) AddCounts(ctx context.Context, c ledger.Counts) error {
 }
 
 func (s *Store) addCounts(tx *gorm.DB, rows []counterRow) error {
-	line, err := countsLine(tx, "SHARE")
+	line, err := s.countsLine(tx, "LOCK IN SHARE MODE")
 	if err != nil {
 		return err
 	}
-	first, _ := slices.BinarySearchFunc(rows, line, func(r counterRow, line int64) int { return cmp.Compare(r.Minute, line) })
+	first, _ := slices.BinarySearchFunc(rows, line, func(r counterRow, line int64) int { return cmp.Compare(r.Sum.Minute, line) })
 	if rows = rows[first:]; len(rows) == 0 {
 		return nil
 	}
@@ -113,19 +104,20 @@ func (s *Store) counterRows(c ledger.Counts) ([]counterRow, error) {
 		if n.Endpoint != "" {
 			checkText(&p, fmt.Sprintf("counts[%d].endpoint", i), n.Endpoint, maxEndpoint)
 		}
-		rows[i] = counterRow{Replica: c.Replica, Boot: c.Boot, hourRow: hourRow{Minute: micros(n.Minute.Truncate(time.Minute)),
-			App: n.App, Region: n.Region, Endpoint: n.Endpoint, Policy: n.Policy, Reason: n.Reason, Number: int64(n.Release), N: int64(n.N)}}
-		rows[i].ID = rows[i].key(c.Replica, c.Boot)
+		sum := sumRow{Minute: micros(n.Minute.Truncate(time.Minute)),
+			App: n.App, Region: n.Region, Endpoint: n.Endpoint, Policy: n.Policy, Reason: n.Reason, Number: int64(n.Release), N: int64(n.N)}
+		sum.ID = sum.key(c.Replica, c.Boot)
+		rows[i] = counterRow{Replica: c.Replica, Boot: c.Boot, Sum: sum}
 	}
 	slices.SortFunc(rows, func(a, b counterRow) int {
-		return cmp.Or(cmp.Compare(a.Minute, b.Minute), bytes.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(a.Sum.Minute, b.Sum.Minute), bytes.Compare(a.Sum.ID, b.Sum.ID))
 	})
 	return rows, p.Err("bad_counts", "the counts cannot be stored")
 }
 
 // key is a hash of all that two rows of one minute may differ in, each text with
 // its length.
-func (r hourRow) key(more ...string) []byte {
+func (r sumRow) key(more ...string) []byte {
 	h := sha256.New()
 	for _, text := range append(more, r.App, r.Region, r.Endpoint, r.Policy, r.Reason) {
 		h.Write(binary.BigEndian.AppendUint32(nil, uint32(len(text))))
@@ -142,13 +134,17 @@ func (s *Store) addingTo(n map[migrations.Dialect]string) clause.OnConflict {
 }
 
 // countsLine reads the line between minutes and hours, and holds it until the
-// transaction ends: shared, it does not move; for UPDATE, nobody adds minutes.
-func countsLine(tx *gorm.DB, strength string) (int64, error) {
-	var line lineRow
-	if err := tx.Clauses(clause.Locking{Strength: strength}).Take(&line).Error; err != nil {
+// transaction ends: shared, it does not move; for update, nobody adds minutes. In
+// SQLite there is one writer at a time anyway.
+func (s *Store) countsLine(tx *gorm.DB, lock string) (line int64, err error) {
+	query := "SELECT minute FROM counter_line WHERE id = 1"
+	if s.dialect == migrations.MySQL {
+		query += " " + lock
+	}
+	if err := tx.Raw(query).Row().Scan(&line); err != nil {
 		return 0, fmt.Errorf("lock counters: %w", err)
 	}
-	return line.Minute, nil
+	return line, nil
 }
 
 // columns of counters that a reader may ask for, by their names in ledger.CountFilter.
@@ -180,10 +176,10 @@ func (s *Store) Counts(ctx context.Context, f ledger.CountFilter) ([]fleet.Count
 		group = append(group, columns[name])
 	}
 	by := strings.Join(slices.Compact(group), ", ")
-	var rows []hourRow
+	var rows []sumRow
 	err := s.view(ctx, func(tx *gorm.DB) error {
 		const of = "minute, app, region, endpoint, policy, reason, number, n"
-		both := tx.Raw("? UNION ALL ?", narrowCounts(f, tx.Model(&counterRow{}).Select(of)), narrowCounts(f, tx.Model(&hourRow{}).Select(of)))
+		both := tx.Raw("? UNION ALL ?", narrowCounts(f, tx.Model(&counterRow{}).Select(of)), narrowCounts(f, tx.Model(&sumRow{}).Select(of)))
 		each := tx.Table("(?) AS counted", both).Select(start + " AS start, app, region, endpoint, policy, reason, number, n")
 		return tx.Table("(?) AS started", each).Select("start AS minute, SUM(n) AS n, " + by).Group(by).Order(by).Find(&rows).Error
 	})
@@ -258,7 +254,7 @@ func (s *Store) RollUpCounts(ctx context.Context, now time.Time) error {
 func (s *Store) rollUpBatch(ctx context.Context, now time.Time) (more bool, err error) {
 	err = s.write(ctx, func(tx *gorm.DB) error {
 		more = false
-		line, newest, err := moveLine(tx, now)
+		line, newest, err := s.moveLine(tx, now)
 		if err != nil {
 			return err
 		}
@@ -281,8 +277,8 @@ func (s *Store) rollUpBatch(ctx context.Context, now time.Time) (more bool, err 
 // moveLine takes the line for this transaction alone and moves it to where minutes
 // are old enough. Time is also what replicas say it is: one clock that is days
 // ahead must not sum up what the others still count.
-func moveLine(tx *gorm.DB, now time.Time) (line int64, newest time.Time, err error) {
-	if line, err = countsLine(tx, "UPDATE"); err != nil {
+func (s *Store) moveLine(tx *gorm.DB, now time.Time) (line int64, newest time.Time, err error) {
+	if line, err = s.countsLine(tx, "FOR UPDATE"); err != nil {
 		return 0, time.Time{}, err
 	}
 	var last int64
@@ -292,23 +288,23 @@ func moveLine(tx *gorm.DB, now time.Time) (line int64, newest time.Time, err err
 	newest = time.UnixMicro(min(last, micros(now)))
 	if to := micros(newest.Add(-ledger.CountsByMinute).Truncate(time.Hour)); to > line {
 		line = to
-		err = tx.Model(&lineRow{}).Where("id = 1").Update("minute", line).Error
+		err = tx.Exec("UPDATE counter_line SET minute = ? WHERE id = 1", line).Error
 	}
 	return line, newest, err
 }
 
 // toHours adds the rows, which are the oldest, to their hours and drops them.
 func (s *Store) toHours(tx *gorm.DB, rows []counterRow) error {
-	sums := map[string]hourRow{}
+	sums := map[string]sumRow{}
 	for _, r := range rows {
-		hour := r.hourRow
+		hour := r.Sum
 		hour.Minute -= hour.Minute % time.Hour.Microseconds()
 		hour.ID = hour.key()
 		at := fmt.Sprint(hour.Minute, string(hour.ID))
 		hour.N += sums[at].N
 		sums[at] = hour
 	}
-	hours := make([]hourRow, 0, len(sums))
+	hours := make([]sumRow, 0, len(sums))
 	for _, hour := range sums {
 		hours = append(hours, hour)
 	}
@@ -316,18 +312,18 @@ func (s *Store) toHours(tx *gorm.DB, rows []counterRow) error {
 	if err := tx.Clauses(s.addingTo(added)).Create(&hours).Error; err != nil {
 		return err
 	}
-	last := rows[len(rows)-1]
+	last := rows[len(rows)-1].Sum
 	return tx.Where("minute < ? OR (minute = ? AND id <= ?)", last.Minute, last.Minute, last.ID).Delete(&counterRow{}).Error
 }
 
 // dropHour drops the oldest hour if it is older than that.
 func dropHour(tx *gorm.DB, than time.Time) (bool, error) {
 	var oldest *int64
-	if err := tx.Model(&hourRow{}).Select("MIN(minute)").Scan(&oldest).Error; err != nil {
+	if err := tx.Model(&sumRow{}).Select("MIN(minute)").Scan(&oldest).Error; err != nil {
 		return false, err
 	}
 	if oldest == nil || *oldest >= micros(than) {
 		return false, nil
 	}
-	return true, tx.Where("minute = ?", *oldest).Delete(&hourRow{}).Error
+	return true, tx.Where("minute = ?", *oldest).Delete(&sumRow{}).Error
 }
