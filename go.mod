@@ -19,6 +19,7 @@ require (
 	github.com/hashicorp/consul/api v1.34.5
 	github.com/labstack/echo/v4 v4.16.0
 	github.com/maxmind/mmdbwriter v1.2.0
+	github.com/miekg/dns v1.1.73
 	github.com/oschwald/maxminddb-golang/v2 v2.9.0
 	github.com/pressly/goose/v3 v3.30.1
 	github.com/prometheus/client_golang v1.25.0
@@ -46,7 +47,6 @@ require (
 	github.com/chromedp/chromedp v0.23.1 // indirect
 	github.com/coreos/go-oidc/v3 v3.21.0 // indirect
 	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
-	github.com/miekg/dns v1.1.73 // indirect
 	github.com/pquerna/otp v1.5.0 // indirect
 	github.com/zitadel/oidc/v3 v3.52.0 // indirect
 	golang.org/x/oauth2 v0.38.0 // indirect
