@@ -123,6 +123,8 @@ func schema(t *testing.T, db *sql.DB) string {
 	rows, err := db.Query(`SELECT CONCAT(table_name, '.', column_name, ' ', column_type, ' ', COALESCE(collation_name, '')) AS line
 		FROM information_schema.columns WHERE table_schema = DATABASE()
 		UNION ALL SELECT CONCAT(trigger_name, ' ', action_statement) FROM information_schema.triggers WHERE trigger_schema = DATABASE()
+		UNION ALL SELECT CONCAT(table_name, '/', index_name, ' ', seq_in_index, ' ', column_name)
+			FROM information_schema.statistics WHERE table_schema = DATABASE()
 		ORDER BY line`)
 	if err != nil {
 		t.Fatal(err)
@@ -185,6 +187,81 @@ func TestReleasesFromBeforeRolloutsAreEverywhere(t *testing.T) {
 				if _, err := db.Exec(query); err != nil {
 					t.Errorf("%s: %v", query, err)
 				}
+			}
+		})
+	}
+}
+
+// A database of the version before the console has releases, a host and an audit
+// trail. They stay as they are, and a node of that version goes on.
+func TestConsoleComesToADatabaseWithData(t *testing.T) {
+	row := func(n int) string {
+		return fmt.Sprintf(`INSERT INTO audit (seq, at, actor, action, target, reason, details, prev, hash)
+			VALUES (%d, %d, 'ada', 'publish', 'é', '', '{"b":1, "a":2}', x'%064x', x'%064x')`, n, n, n-1, n)
+	}
+	const all = "SELECT COUNT(*), SUM(at), MAX(actor), MAX(target), MAX(details), MAX(hash) FROM audit WHERE seq <= 20"
+	read := func(t *testing.T, db *sql.DB) string {
+		t.Helper()
+		var n, at int64
+		var actor, target, details string
+		var hash []byte
+		if err := db.QueryRow(all).Scan(&n, &at, &actor, &target, &details, &hash); err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(n, at, actor, target, details, hash)
+	}
+	for dialect, open := range databases(t) {
+		t.Run(string(dialect), func(t *testing.T) {
+			db := open()
+			p, err := provider(db, dialect)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.UpTo(t.Context(), 2); err != nil {
+				t.Fatal(err)
+			}
+			old := func(n int) []string {
+				return []string{
+					fmt.Sprintf(`INSERT INTO releases (stream, number, parent, created, action, actor, reason, digest, manifest, signature)
+						VALUES ('edge', %d, %d, 5, 'publish', 'ada', '', x'%064x', x'7b7d', '')`, n, n-1, n),
+					fmt.Sprintf("INSERT INTO rollouts (stream, number, state, canary, started, ended) VALUES ('edge', %d, 'everywhere', '', 5, 5)", n),
+					fmt.Sprintf("INSERT INTO hosts (host, proposer, proposed, reason) VALUES ('h%d.example', 'ada', 1, '')", n),
+					row(n),
+				}
+			}
+			exec := func(statements []string) {
+				t.Helper()
+				for _, query := range statements {
+					if _, err := db.Exec(query); err != nil {
+						t.Fatalf("%s: %v", query, err)
+					}
+				}
+			}
+			for n := range 20 {
+				exec(old(n + 1))
+			}
+			before := read(t, db)
+			if steps, err := Up(t.Context(), db, dialect); err != nil || !slices.Contains(steps, "0003_console.sql") {
+				t.Fatalf("Up = %v, %v", steps, err)
+			}
+			if after := read(t, db); after != before {
+				t.Errorf("audit = %s, want %s", after, before)
+			}
+			exec(old(21))
+			for query, want := range map[string]int{
+				"SELECT COUNT(*) FROM releases":                                         21,
+				"SELECT COUNT(*) FROM audit":                                            21,
+				"SELECT COUNT(*) FROM accounts":                                         0,
+				"SELECT COUNT(*) FROM counter_line WHERE id = 1 AND minute = 0":         1,
+				"SELECT COUNT(*) FROM audit WHERE actor = 'ada' AND at BETWEEN 3 AND 5": 3,
+			} {
+				var n int
+				if err := db.QueryRow(query).Scan(&n); err != nil || n != want {
+					t.Errorf("%s = %d, %v, want %d", query, n, err, want)
+				}
+			}
+			if _, err := db.Exec("UPDATE audit SET actor = 'eve'"); err == nil {
+				t.Error("the trail can be edited after the step")
 			}
 		})
 	}

@@ -252,14 +252,42 @@ func TestServingAccountWithoutRightsToHistory(t *testing.T) {
 	must(t, s.Promote(t.Context(), "edge", 3, by("ada")))
 	must(t, s.SaveReplicas(t.Context(), []fleet.Member{member("r1", time.Now(), 3)}))
 	must(t, s.Adopt(t.Context(), next(3, 9, "c.example")))
+	useConsole(t, s)
 	if n, err := s.Reseal(t.Context(), 0); err != nil || n != 0 {
 		t.Errorf("Reseal = %d, %v", n, err)
 	}
 	verify(t, s)
 	for _, query := range []string{"DELETE FROM audit", "UPDATE audit SET actor = 'eve'", "UPDATE releases SET manifest = '{}'",
-		"DROP TRIGGER audit_update", "DROP TABLE audit", "TRUNCATE TABLE audit", "DELETE FROM blobs", "DELETE FROM rollouts"} {
+		"DROP TRIGGER audit_update", "DROP TABLE audit", "TRUNCATE TABLE audit", "DELETE FROM blobs", "DELETE FROM rollouts",
+		"UPDATE approvals SET approver = 'eve'", "DELETE FROM approvals", "DELETE FROM accounts", "DELETE FROM papers"} {
 		if err := rawSQL(s, query); err == nil || !strings.Contains(err.Error(), "denied") {
 			t.Errorf("%s: error = %v, want denied", query, err)
 		}
 	}
+}
+
+// useConsole writes and changes one of each thing that the console keeps.
+func useConsole(t *testing.T, s *Store) {
+	t.Helper()
+	for range 2 {
+		a := person("ada")
+		if seen, err := s.Account(t.Context(), "ada"); err == nil {
+			a = seen
+		}
+		must(t, s.SaveAccount(t.Context(), a, by("root")))
+		p := draft("d-1")
+		if seen, err := s.Paper(t.Context(), p.Kind, p.ID); err == nil {
+			p = seen
+		}
+		_, err := s.SavePaper(t.Context(), p, by("ada"))
+		must(t, err)
+		must(t, s.SaveSession(t.Context(), "hash", []byte("x"), time.Now().Add(time.Hour)))
+		must(t, s.SaveProbes(t.Context(), []ledger.Probe{{Host: "a.example", Prober: "r1", Last: time.Now()}}))
+		must(t, s.AddCounts(t.Context(), ledger.Counts{Replica: "r1", Boot: "b", Counts: []fleet.Count{
+			{Minute: time.Now().Add(-48 * time.Hour), App: "app", N: 1}, {Minute: time.Now(), App: "app", N: 1}}}))
+		must(t, s.RollUpCounts(t.Context(), time.Now()))
+	}
+	must(t, s.SignedIn(t.Context(), "ada", 99, time.Now()))
+	must(t, s.EndSession(t.Context(), "hash"))
+	must(t, s.Approve(t.Context(), signature("d-1", "ada"), by("bob")))
 }

@@ -67,6 +67,15 @@ func TestP13ASlowDatabaseFailsClearly(t *testing.T) {
 		"PutBlobs": func(ctx context.Context) error {
 			return s.PutBlobs(ctx, blobs(whitelist.Blob{Digest: digest("x"), Bytes: []byte("x")}))
 		},
+		"SaveAccount": func(ctx context.Context) error { return s.SaveAccount(ctx, person("ada"), by("root")) },
+		"SavePaper":   func(ctx context.Context) error { _, err := s.SavePaper(ctx, draft("d"), by("ada")); return err },
+		"Approve":     func(ctx context.Context) error { return s.Approve(ctx, signature("d", "ada"), by("bob")) },
+		"Session":     func(ctx context.Context) error { _, _, err := s.Session(ctx, "hash"); return err },
+		"AddCounts": func(ctx context.Context) error {
+			return s.AddCounts(ctx, ledger.Counts{Replica: "r", Boot: "b", Counts: []fleet.Count{{App: "app", N: 1}}})
+		},
+		"Counts":       func(ctx context.Context) error { _, err := s.Counts(ctx, ledger.CountFilter{}); return err },
+		"Audit":        func(ctx context.Context) error { _, err := s.Audit(ctx, ledger.AuditFilter{Actor: "ada"}); return err },
 		"Latest":       func(ctx context.Context) error { _, err := s.Latest(ctx, release.StreamEdge); return err },
 		"Rollout":      func(ctx context.Context) error { _, err := s.Rollout(ctx, release.StreamEdge); return err },
 		"Authenticate": func(ctx context.Context) error { _, err := s.Authenticate(ctx, secret); return err },
