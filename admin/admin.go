@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humaecho"
@@ -47,7 +48,7 @@ func New(do *actions.Actions, opt Options) *API {
 	}
 	a := &API{do: do, log: opt.Log, echo: echo.New(), signin: opt.SignIn}
 	a.echo.HTTPErrorHandler = a.fail
-	a.echo.Use(a.recovered, neverCached, a.crossOrigin)
+	a.echo.Pre(a.recovered, neverCached, a.crossOrigin)
 
 	config := huma.DefaultConfig("dispatch admin API", "1")
 	config.OpenAPIPath = "/api/v1/openapi"
@@ -64,10 +65,24 @@ func New(do *actions.Actions, opt Options) *API {
 	api.UseMiddleware(a.admit(api))
 	a.routes(api)
 	if opt.Pages != nil {
-		a.echo.RouteNotFound("/*", echo.WrapHandler(opt.Pages)) // a wrong method under /api stays one
+		a.echo.Pre(beside(opt.Pages))
 	}
 	describe(api.OpenAPI())
 	return a
+}
+
+// beside sends what is not the API's to the pages, before echo looks for a route: a
+// path of the API with a wrong method is not theirs either.
+func beside(pages http.Handler) echo.MiddlewareFunc {
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			if strings.HasPrefix(c.Request().URL.Path, "/api/") {
+				return next(c)
+			}
+			pages.ServeHTTP(c.Response(), c.Request())
+			return nil
+		}
+	}
 }
 
 // ServeHTTP answers one request.

@@ -2,7 +2,6 @@ package signin
 
 import (
 	"net/http"
-	"strings"
 
 	"dispatch.example/dispatch/internal/fault"
 )
@@ -10,7 +9,7 @@ import (
 // Check refuses a write that another site may have sent from somebody's browser.
 // Browsers say where a request comes from, in Sec-Fetch-Site or in Origin.
 // http.CrossOriginProtection lets a request through that has neither, since no
-// browser of today sends one; with a session's cookie, or to a page, it is refused.
+// browser of today sends one; with a session's cookie it is refused.
 // A bearer token is nothing that a browser sends by itself.
 func (s *SignIn) Check(r *http.Request) error {
 	switch r.Method {
@@ -25,9 +24,7 @@ func (s *SignIn) Check(r *http.Request) error {
 	if err := s.cross.Check(r); err != nil {
 		return refused.Because(err)
 	}
-	_, noCookie := r.Cookie(cookieName)
-	said := r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != ""
-	if !said && (noCookie == nil || !strings.HasPrefix(r.URL.Path, "/api/")) {
+	if _, none := r.Cookie(cookieName); none == nil && r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Site") == "" {
 		return refused
 	}
 	return nil

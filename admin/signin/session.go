@@ -26,18 +26,16 @@ const (
 	touchEvery = time.Minute // bounds how often a busy session is written
 )
 
+// newSessions is scs without its New, which starts a goroutine for a store of its own.
 func newSessions(kept Sessions) *scs.SessionManager {
-	m := scs.New()
-	m.Store = sessionStore{kept}
-	m.Lifetime = lifetime
-	m.HashTokenInStore = true
-	m.Cookie.Name = cookieName
-	m.Cookie.Secure = true
-	m.Cookie.HttpOnly = true
-	m.Cookie.SameSite = http.SameSiteLaxMode
-	m.Cookie.Path = "/"
-	m.Cookie.Persist = false // it ends with the browser too
-	return m
+	return &scs.SessionManager{
+		Lifetime:         lifetime,
+		Store:            sessionStore{kept},
+		Codec:            scs.GobCodec{},
+		HashTokenInStore: true,
+		// Without Persist the cookie ends with the browser too.
+		Cookie: scs.SessionCookie{Name: cookieName, Path: "/", Secure: true, HttpOnly: true, SameSite: http.SameSiteLaxMode},
+	}
 }
 
 // sessionStore is Sessions as scs wants it. scs calls the methods with a context alone.
