@@ -56,15 +56,20 @@ var permits = map[string][]string{
 
 	"list-hosts": anyone, "propose-host": releasing, "approve": approvers,
 
-	"list-drafts": anyone, "show-draft": anyone, "edit-draft": {ReleaseEngineer, ListManager}, "publish-draft": releasing,
-	"review": approvers, "show-settings": anyone, "edit-settings": releasing,
+	"list-drafts": anyone, "show-draft": anyone, "create-draft": lists, "edit-draft": lists, "submit-draft": lists,
+	"rebase-draft": lists, "withdraw-draft": lists, "approve-draft": approvers, "reject-draft": approvers,
+	"schedule-draft": releasing, "unschedule-draft": onCall, "publish-draft": releasing,
+	"list-pending": anyone, "review": approvers, "preview-relive": anyone,
+	"show-settings": anyone, "edit-settings": releasing, "approve-settings": approvers,
 
-	"list-grays": anyone, "gray": {ReleaseEngineer}, "abort-gray": onCall,
+	"list-grays": anyone, "show-gray": anyone, "preview-gray": {OnCall, ReleaseEngineer, Approver},
+	"gray": releasing, "approve-gray": approvers, "abort-gray": onCall,
 
 	"list-audit": anyone, "verify-audit": anyone, "export-audit": anyone,
 
 	"list-tokens": people, "create-token": people, "revoke-token": people,
-	"list-accounts": people, "edit-account": people, "own-account": anyone,
+	"list-accounts": people, "create-account": people, "edit-account": people, "reset-account": people, "arm-account": people,
+	"own-account": anyone,
 }
 
 // Roles are those that may do the operation.

@@ -35,6 +35,9 @@ func (a *Actions) CreateToken(ctx context.Context, w Write, n NewToken) (ledger.
 	if err := p.Err("bad_token_request", "the token cannot be made"); err != nil {
 		return ledger.Token{}, "", err
 	}
+	if n.Role == Administrator && !w.Actor.Is(Administrator) {
+		return ledger.Token{}, "", fault.New(fault.Denied, "administrators_only", "only an administrator may make an administrator's token").WithHint("ask one")
+	}
 	made, err := remembered(ctx, a, w, asked{"token_create", n}, func(w Write) (m madeToken, err error) {
 		if err := w.remember(m); err != nil { // a secret is not kept
 			return m, err

@@ -32,7 +32,7 @@ import (
 type Visitor struct {
 	actions.Actor
 	Display      string    // name for people
-	Armed        time.Time // until then no second factor is asked for in an emergency
+	Armed        time.Time // until then the session stays open without a request; zero: it is not armed
 	MustChange   bool      // signed in with a one-time password, or without the second factor that is required: only the page that changes it opens
 	SecondFactor bool      // the account has one
 	BreakGlass   bool      // the account is for emergencies

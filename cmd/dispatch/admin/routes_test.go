@@ -21,37 +21,66 @@ import (
 // who may do what, from the manual's point of view: an operation that is not
 // here, or has other roles, fails TestEveryRouteAdmitsExactlyItsRoles.
 var who = map[string]string{
-	"POST /login":                   everybody,
-	"POST /logout":                  "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
-	"GET /me":                       "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
-	"GET /apps":                     "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
-	"GET /apps/{app}":               "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
-	"GET /releases":                 "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
-	"GET /releases/{n}":             "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
-	"GET /releases/{a}/diff/{b}":    "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
-	"POST /releases":                "release-engineer administrator",
-	"POST /releases/{n}/relive":     "release-engineer on-call break-glass administrator",
-	"POST /releases/adopt":          "release-engineer on-call break-glass administrator",
-	"POST /emergency":               "release-engineer on-call break-glass administrator",
-	"GET /fleet":                    "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
-	"POST /overrides/reconcile":     "release-engineer on-call break-glass administrator",
-	"POST /keys/rehash":             "administrator",
-	"POST /keys/retire":             "administrator",
-	"GET /lists":                    "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
-	"POST /lists/{list}/import":     "list-manager release-engineer administrator",
-	"PATCH /lists/{list}":           "list-manager release-engineer administrator",
-	"GET /lists/{list}/contains":    "list-manager release-engineer on-call administrator",
-	"POST /tables/{table}":          "release-engineer administrator",
-	"GET /apps/{app}/export/{form}": "release-engineer administrator",
-	"POST /explain":                 "release-engineer on-call administrator",
-	"GET /hosts":                    "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
-	"POST /hosts":                   "release-engineer administrator",
-	"POST /approvals/{id}":          "approver administrator",
-	"GET /audit":                    "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
-	"GET /audit/verify":             "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
-	"GET /tokens":                   "user-admin administrator",
-	"POST /tokens":                  "user-admin administrator",
-	"DELETE /tokens/{id}":           "user-admin administrator",
+	"POST /login":                        everybody,
+	"POST /logout":                       "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
+	"GET /me":                            "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
+	"GET /apps":                          "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
+	"GET /apps/{app}":                    "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
+	"GET /releases":                      "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
+	"GET /releases/{n}":                  "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
+	"GET /releases/{a}/diff/{b}":         "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
+	"POST /releases":                     "release-engineer administrator",
+	"POST /releases/{n}/relive":          "release-engineer on-call break-glass administrator",
+	"POST /releases/adopt":               "release-engineer on-call break-glass administrator",
+	"POST /emergency":                    "release-engineer on-call break-glass administrator",
+	"GET /fleet":                         "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
+	"POST /overrides/reconcile":          "release-engineer on-call break-glass administrator",
+	"POST /keys/rehash":                  "administrator",
+	"POST /keys/retire":                  "administrator",
+	"GET /lists":                         "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
+	"POST /lists/{list}/import":          "list-manager release-engineer administrator",
+	"PATCH /lists/{list}":                "list-manager release-engineer administrator",
+	"GET /lists/{list}/contains":         "list-manager release-engineer on-call administrator",
+	"POST /tables/{table}":               "release-engineer administrator",
+	"GET /apps/{app}/export/{form}":      "release-engineer administrator",
+	"POST /explain":                      "release-engineer on-call administrator",
+	"GET /grays":                         "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
+	"GET /grays/{app}/{policy}":          "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
+	"GET /grays/{app}/{policy}/preview":  "release-engineer on-call approver administrator",
+	"PUT /grays/{app}/{policy}":          "release-engineer administrator",
+	"POST /grays/{app}/{policy}":         "release-engineer on-call break-glass administrator",
+	"POST /grays/{app}/{policy}/approve": "approver administrator",
+	"GET /hosts":                         "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
+	"POST /hosts":                        "release-engineer administrator",
+	"POST /approvals/{id}":               "approver administrator",
+	"GET /audit":                         "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
+	"GET /audit/verify":                  "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
+	"GET /drafts":                        "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
+	"POST /drafts":                       "list-manager release-engineer administrator",
+	"GET /drafts/{id}":                   "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
+	"PUT /drafts/{id}":                   "list-manager release-engineer administrator",
+	"POST /drafts/{id}/submit":           "list-manager release-engineer administrator",
+	"POST /drafts/{id}/rebase":           "list-manager release-engineer administrator",
+	"POST /drafts/{id}/withdraw":         "list-manager release-engineer administrator",
+	"POST /drafts/{id}/approve":          "approver administrator",
+	"POST /drafts/{id}/reject":           "approver administrator",
+	"POST /drafts/{id}/schedule":         "release-engineer administrator",
+	"POST /drafts/{id}/unschedule":       "release-engineer on-call break-glass administrator",
+	"POST /drafts/{id}/publish":          "release-engineer administrator",
+	"GET /pending":                       "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
+	"POST /releases/{n}/review":          "approver administrator",
+	"GET /releases/{n}/relive":           "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
+	"GET /settings":                      "viewer list-manager release-engineer on-call approver user-admin break-glass administrator",
+	"PUT /settings":                      "release-engineer administrator",
+	"POST /settings/approve":             "approver administrator",
+	"GET /tokens":                        "user-admin administrator",
+	"POST /tokens":                       "user-admin administrator",
+	"GET /accounts":                      "user-admin administrator",
+	"POST /accounts":                     "user-admin administrator",
+	"PATCH /accounts/{login}":            "user-admin administrator",
+	"POST /accounts/{login}/reset":       "user-admin administrator",
+	"POST /accounts/{login}/arm":         "user-admin administrator",
+	"DELETE /tokens/{id}":                "user-admin administrator",
 }
 
 // everybody may sign in, also without a token.
@@ -61,7 +90,7 @@ var roles = actions.AllRoles()
 
 // fillIn replaces {parameters} by something that exists nowhere.
 func fillIn(path string) string {
-	return strings.NewReplacer("{app}", "none", "{n}", "9", "{a}", "9", "{b}", "8", "{list}", "none", "{table}", "none", "{id}", "none", "{form}", "ranges", "{form}", "ranges").Replace(path)
+	return strings.NewReplacer("{app}", "none", "{policy}", "none", "{n}", "9", "{a}", "9", "{b}", "8", "{list}", "none", "{table}", "none", "{id}", "none", "{form}", "ranges", "{form}", "ranges").Replace(path)
 }
 
 type openAPI struct {
@@ -351,7 +380,7 @@ func TestNothingIsNull(t *testing.T) {
 			if method != "GET" {
 				continue
 			}
-			path = strings.NewReplacer("{app}", "mobile", "{n}", "1", "{a}", fmt.Sprint(c.current()), "{b}", fmt.Sprint(c.current()), "{list}/contains", "staff/contains?id=a").Replace(path)
+			path = strings.NewReplacer("{app}", "mobile", "{policy}", "staff", "{n}", "1", "{a}", fmt.Sprint(c.current()), "{b}", fmt.Sprint(c.current()), "{list}/contains", "staff/contains?id=a").Replace(path)
 			if r := c.get(actions.Administrator, path); strings.Contains(string(r.body), ":null") {
 				t.Errorf("%s: %s", name, r.body)
 			}
