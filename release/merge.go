@@ -13,20 +13,18 @@ import (
 // of lists are found by key; a part that both changed, to different things, is in
 // conflicts, and merged then means nothing.
 func Merge(base, ours, theirs *Document) (merged *Document, conflicts []string, err error) {
-	var trees [3]*node
-	for i, doc := range []*Document{base, ours, theirs} {
-		if trees[i], err = (Configuration{Document: doc}).documentTree(); err != nil {
-			return nil, nil, err
-		}
-	}
 	var m merger
-	root := m.merge("", trees[0], trees[1], trees[2])
+	merged, err = m.documents(base, ours, theirs)
 	if len(m.conflicts) > 0 {
 		return nil, m.conflicts, nil
 	}
-	d, doc := &decoder{file: "merged document"}, &Document{}
-	d.value(root, reflect.ValueOf(doc).Elem(), place{})
-	return doc, nil, d.err()
+	return merged, nil, err
+}
+
+// Overwrite is Merge in which ours wins wherever both changed a part.
+func Overwrite(base, ours, theirs *Document) (*Document, error) {
+	m := merger{oursWins: true}
+	return m.documents(base, ours, theirs)
 }
 
 // Writes is what to writes into from, part by part and uncut, unlike Diff, which
@@ -65,7 +63,33 @@ func (c Configuration) documentTree() (*node, error) {
 	return root, nil
 }
 
-type merger struct{ conflicts []string }
+type merger struct {
+	conflicts []string
+	oursWins  bool
+}
+
+func (m *merger) documents(base, ours, theirs *Document) (*Document, error) {
+	var trees [3]*node
+	for i, doc := range []*Document{base, ours, theirs} {
+		var err error
+		if trees[i], err = (Configuration{Document: doc}).documentTree(); err != nil {
+			return nil, err
+		}
+	}
+	root := m.merge("", trees[0], trees[1], trees[2])
+	d, doc := &decoder{file: "merged document"}, &Document{}
+	d.value(root, reflect.ValueOf(doc).Elem(), place{})
+	return doc, d.err()
+}
+
+// conflict is what becomes of a part that both changed.
+func (m *merger) conflict(path string, ours, theirs *node) *node {
+	if m.oursWins {
+		return ours
+	}
+	m.conflicts = append(m.conflicts, path)
+	return theirs
+}
 
 // merge gives what becomes of a part; nil stands for none.
 func (m *merger) merge(path string, base, ours, theirs *node) *node {
@@ -75,15 +99,13 @@ func (m *merger) merge(path string, base, ours, theirs *node) *node {
 	case ours.same(base):
 		return theirs
 	case base == nil || ours == nil || theirs == nil || ours.kind != base.kind || theirs.kind != base.kind:
-		m.conflicts = append(m.conflicts, path)
-		return theirs
+		return m.conflict(path, ours, theirs)
 	}
 	was, keyed := base.parts()
 	mine, keyedOurs := ours.parts()
 	others, keyedTheirs := theirs.parts()
 	if !keyed || !keyedOurs || !keyedTheirs {
-		m.conflicts = append(m.conflicts, path)
-		return theirs
+		return m.conflict(path, ours, theirs)
 	}
 	merged := &node{kind: base.kind}
 	for _, key := range m.order(path, was, mine, others) {
@@ -114,10 +136,10 @@ func (m *merger) order(path string, base, ours, theirs []pair) []string {
 	if inOrder(was, mine) {
 		first, second = others, mine
 	} else if !inOrder(was, others) && !inOrder(mine, others) {
-		m.conflicts = append(m.conflicts, path)
+		m.conflict(path, nil, nil)
 	}
 	if strings.HasSuffix(path, "policies") && adds(was, mine) && adds(was, others) {
-		m.conflicts = append(m.conflicts, path)
+		m.conflict(path, nil, nil)
 	}
 	order := slices.Clone(first)
 	for i, key := range second {

@@ -74,6 +74,10 @@ func TestMerge(t *testing.T) {
 			if err != nil || !slices.Equal(conflicts, test.conflicts) {
 				t.Fatalf("conflicts %q, %v; want %q", conflicts, err, test.conflicts)
 			}
+			over, err := Overwrite(parsed(t), parsed(t, test.ours...), parsed(t, test.theirs...))
+			if err != nil || len(conflicts) == 0 && !reflect.DeepEqual(over, got) {
+				t.Errorf("Overwrite differs without a conflict: %v", err)
+			}
 			if len(test.conflicts) > 0 {
 				return
 			}
@@ -82,6 +86,14 @@ func TestMerge(t *testing.T) {
 				t.Errorf("merged is not what was wanted: %v", d)
 			}
 		})
+	}
+}
+
+func TestOverwriteHasOurWay(t *testing.T) {
+	t.Parallel()
+	got, err := Overwrite(parsed(t), parsed(t, "of: 500", "of: 5000"), parsed(t, "of: 500", "of: 1000", "capacity: 60", "capacity: 70"))
+	if want := parsed(t, "of: 500", "of: 5000", "capacity: 60", "capacity: 70"); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%v %+v", err, got)
 	}
 }
 

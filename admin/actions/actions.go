@@ -172,8 +172,10 @@ type Options struct {
 	Probes     bool          // whether probers run; without them no rule can judge a target's health
 	Trials     Trials        // who can try a draft on recent requests; nil: nobody
 	FourEyes   bool          // two people for what needs two
+	Waits      func(Waiting) // hears once a minute what waits for people; nil: nobody does
 	Env        string        // of this installation; stands in what people type to confirm
 	Passwords  Passwords     // default argon2id
+	Signals    []string      // HOST:PORT that signals of grays may ask; none: none
 
 	Now func() time.Time // default time.Now
 }
@@ -184,7 +186,10 @@ type Actions struct {
 	turn chan struct{} // holds one token: whoever has it may make a release
 	desk *desk         // what is offered to the fleet
 	woke chan struct{} // holds one token when RunRollouts shall look now
+	rung chan struct{} // holds one token when RunSchedules shall look now
 	door *door         // before the accounts
+
+	grayWatch *grayWatches // what this process saw of running grays
 }
 
 // New checks the options.
@@ -209,7 +214,7 @@ func New(opt Options) (*Actions, error) {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	a := &Actions{Options: opt, turn: make(chan struct{}, 1), desk: newDesk(), woke: make(chan struct{}, 1), door: newDoor(opt.Passwords)}
+	a := &Actions{Options: opt, turn: make(chan struct{}, 1), desk: newDesk(), woke: make(chan struct{}, 1), rung: make(chan struct{}, 1), door: newDoor(opt.Passwords), grayWatch: newGrayWatches()}
 	a.turn <- struct{}{}
 	return a, nil
 }

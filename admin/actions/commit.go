@@ -31,6 +31,7 @@ type Preview struct {
 	Buckets []release.BucketMove `json:"buckets" doc:"of 10,000, by policy and otherwise; from and to are regions, empty for the next policy. Exact, unless redrawn: then another salt or id draws the buckets anew and this is to be expected"`
 	// Moved is how many of 10,000 synthetic requests would get another region, by app.
 	Moved   map[string]int `json:"moved" doc:"of 10,000 synthetic requests, by app; labelled so because no real traffic is in it"`
+	Needs   []Need         `json:"needs" doc:"why a second person must agree; empty: one is enough"`
 	Refused *Veto          `json:"refused,omitempty" doc:"why the change would be refused as it was asked for"`
 }
 
@@ -51,45 +52,60 @@ type draft struct {
 	blobs          []whitelist.Blob // that the release needs and the ledger may not have
 	warnings       []fault.Problem
 	answer         func(Outcome) any // what the caller will hear; nil: the outcome
+	paper          *ledger.Paper     // that two people agreed to and that is published with it; nil: none
 }
 
-// preview compiles the draft as an edge would and compares it with its parent.
-// What only a second person may allow is in the answer, not an error.
+// preview weighs the draft, and says beside that what a caller hears of a dry run.
 func (a *Actions) preview(ctx context.Context, d draft) (Outcome, error) {
-	next, err := a.next(ctx, d)
+	p, err := a.weigh(ctx, d)
 	if err != nil {
 		return Outcome{}, err
+	}
+	return Outcome{Preview: p, Warnings: d.warnings}, nil
+}
+
+// weigh compiles the draft as an edge would and compares it with its parent. What
+// only a second person may allow is in the answer, not an error.
+func (a *Actions) weigh(ctx context.Context, d draft) (*Preview, error) {
+	next, err := a.next(ctx, d)
+	if err != nil {
+		return nil, err
 	}
 	var before release.Configuration
 	var cur *release.Snapshot
 	if d.from != nil {
 		before = release.Configuration{Document: &d.from.Document, Operational: d.from.Operational}
 		if cur, err = a.serving(ctx, d); err != nil {
-			return Outcome{}, err
+			return nil, err
 		}
 	}
 	// Signing finds answers that are too large; what it signed goes no further.
 	if _, err := release.Sign(next, a.Keys, a.now()); err != nil {
-		return Outcome{}, err
+		return nil, err
 	}
 	snapshot, err := a.Loader.Draft(ctx, next, a.blobs(d), cur)
 	if err != nil {
-		return Outcome{}, err
+		return nil, err
 	}
 	after := release.Configuration{Document: &next.Document, Operational: next.Operational}
 	changes, err := difference(before, after)
 	if err != nil {
-		return Outcome{}, err
+		return nil, err
 	}
 	p := &Preview{Changes: changes, Buckets: release.BucketMoves(before, after), Moved: map[string]int{}}
 	if cur != nil {
 		p.Moved = release.Moved(cur, snapshot)
 	}
+	if p.Needs = []Need{}; !d.emergency {
+		if p.Needs, err = a.needs(ctx, d.from, next, p.Moved); err != nil {
+			return nil, err
+		}
+	}
 	err = a.Loader.Guard(snapshot, cur)
 	if e, ok := errors.AsType[*fault.Error](err); ok && e.Kind == fault.Denied {
 		p.Refused, err = &Veto{Code: e.Code, Detail: e.Detail, Hint: e.Hint}, nil
 	}
-	return Outcome{Preview: p, Warnings: d.warnings}, err
+	return p, err
 }
 
 // serving is the snapshot that the draft is made from: the one in use, or a compilation

@@ -84,7 +84,7 @@ func (a *Actions) editable(ctx context.Context) (head, error) {
 		err = h.known()
 	}
 	if err == nil {
-		err = h.open()
+		err = a.open(ctx, h)
 	}
 	return h, err
 }

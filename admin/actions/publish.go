@@ -3,6 +3,7 @@ package actions
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -28,24 +29,22 @@ type Publication struct {
 // and tables stays as it is; operational state stays too, and a document that
 // contradicts it is the conflict held. A base that is no longer the newest
 // release is the conflict stale_base, whose Data has what changed on both sides.
+//
+// What needs a second person (needs.go) is refused with needs_approval, unless a
+// draft with the same base, document and flags was approved.
 func (a *Actions) Publish(ctx context.Context, w Write, p Publication) (Outcome, error) {
 	out, err := remembered(ctx, a, w, asked{"publish", p}, func(w Write) (out Outcome, err error) {
 		doc, source, err := release.ParseSource(p.File, p.Document)
 		if err != nil {
 			return Outcome{}, err
 		}
+		normal, err := json.Marshal(doc)
+		if err != nil {
+			return Outcome{}, fmt.Errorf("write document as JSON: %w", err)
+		}
 		err = a.alone(ctx, func(ctx context.Context) error {
-			h, err := a.head(ctx)
-			if err == nil {
-				err = h.known()
-			}
+			h, err := a.startingAt(ctx, p.Base, doc)
 			if err != nil {
-				return err
-			}
-			if h.newest.Number != p.Base {
-				return a.stale(ctx, p.Base, h.written, doc)
-			}
-			if err := h.open(); err != nil {
 				return err
 			}
 			d := draft{action: "publish", target: p.File, head: h,
@@ -59,10 +58,11 @@ func (a *Actions) Publish(ctx context.Context, w Write, p Publication) (Outcome,
 				out, err = a.preview(ctx, d)
 				return err
 			}
-			if out, err = a.commit(ctx, w, d); fault.CodeOf(err) == "stale_base" { // another control node was faster
-				if h, err = a.head(ctx); err == nil {
-					err = a.stale(ctx, p.Base, h.written, doc)
-				}
+			if err := a.secondPerson(ctx, &d, digestOf(p.Base, release.DigestOf(h.newest.Manifest), normal, p)); err != nil {
+				return err
+			}
+			if out, err = a.commitAt(ctx, w, d, p.Base, doc); err == nil && d.paper != nil {
+				out.Warnings = append(out.Warnings, a.finish(ctx, w, *d.paper, out.Release)...)
 			}
 			return err
 		})
@@ -70,6 +70,34 @@ func (a *Actions) Publish(ctx context.Context, w Write, p Publication) (Outcome,
 	})
 	if err == nil {
 		a.acknowledge(ctx, &out, normalWait)
+	}
+	return out, err
+}
+
+// startingAt is the head, if a normal change can be made of it and it is base.
+func (a *Actions) startingAt(ctx context.Context, base uint64, doc *release.Document) (head, error) {
+	h, err := a.head(ctx)
+	if err == nil {
+		err = h.known()
+	}
+	if err == nil && h.newest.Number != base {
+		err = a.stale(ctx, base, h.written, doc)
+	}
+	if err == nil {
+		err = a.open(ctx, h)
+	}
+	return h, err
+}
+
+// commitAt commits, and says what changed since base when another control node was faster.
+func (a *Actions) commitAt(ctx context.Context, w Write, d draft, base uint64, doc *release.Document) (Outcome, error) {
+	out, err := a.commit(ctx, w, d)
+	if fault.CodeOf(err) != "stale_base" {
+		return out, err
+	}
+	h, err := a.head(ctx)
+	if err == nil {
+		err = a.stale(ctx, base, h.written, doc)
 	}
 	return out, err
 }

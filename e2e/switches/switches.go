@@ -75,9 +75,9 @@ func ofChanges() []Switch {
 		{"TestP13SlowDatabase", "cmd/dispatch/admin", "admin/actions/patience.go",
 			"	defer func() { left.Add(-int64(time.Since(start))) }()", "	_ = start"},
 		{"TestP09TheDatabaseGuardIsNotTheOnlyOne", "cmd/dispatch/admin", "admin/actions/publish.go",
-			"			if h.newest.Number != p.Base {", "			if false {"},
+			"err == nil && h.newest.Number != base {", "err == nil && false {"},
 		{"TestP17OneWinner", "cmd/dispatch/admin", "admin/actions/publish.go",
-			"			if h.newest.Number != p.Base {", "			if false {"},
+			"err == nil && h.newest.Number != base {", "err == nil && false {"},
 	}
 }
 
