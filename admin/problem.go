@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/labstack/echo/v4"
 
+	"dispatch.example/dispatch/admin/actions"
 	"dispatch.example/dispatch/internal/fault"
 )
 
@@ -29,6 +31,11 @@ func (f *failure) GetHeaders() http.Header {
 		return http.Header{"Www-Authenticate": {`Bearer realm="dispatch"`}}
 	case http.StatusServiceUnavailable:
 		return http.Header{"Retry-After": {"5"}}
+	case http.StatusTooManyRequests:
+		if again, ok := f.Data.(actions.RetryAfter); ok {
+			return http.Header{"Retry-After": {strconv.Itoa(again.Seconds)}}
+		}
+		return nil
 	default:
 		return nil
 	}

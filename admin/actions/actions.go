@@ -30,6 +30,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"log/slog"
 	"time"
 
 	"dispatch.example/dispatch/domain"
@@ -175,8 +176,10 @@ type Options struct {
 	Waits      func(Waiting) // hears once a minute what waits for people; nil: nobody does
 	Env        string        // of this installation; stands in what people type to confirm
 	Passwords  Passwords     // default argon2id
+	LookedUp   func(LookUp)  // hears of each look-up of a person; nil: nobody
 	Signals    []string      // HOST:PORT that signals of grays may ask; none: none
 
+	Log *slog.Logger     // default: discard
 	Now func() time.Time // default time.Now
 }
 
@@ -190,6 +193,7 @@ type Actions struct {
 	door *door         // before the accounts
 
 	grayWatch *grayWatches // what this process saw of running grays
+	asking    turns        // one look-up of a person at a time, for each who asks
 }
 
 // New checks the options.
@@ -213,6 +217,9 @@ func New(opt Options) (*Actions, error) {
 	opt.Ledger = patient{opt.Ledger}
 	if opt.Now == nil {
 		opt.Now = time.Now
+	}
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
 	}
 	a := &Actions{Options: opt, turn: make(chan struct{}, 1), desk: newDesk(), woke: make(chan struct{}, 1), rung: make(chan struct{}, 1), door: newDoor(opt.Passwords), grayWatch: newGrayWatches()}
 	a.turn <- struct{}{}

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"dispatch.example/dispatch/internal/fault"
+	"dispatch.example/dispatch/ledger"
 	"dispatch.example/dispatch/release"
 	"dispatch.example/dispatch/whitelist"
 )
@@ -254,7 +255,7 @@ func (a *Actions) changeLists(ctx context.Context, w Write, c listChange) (out O
 }
 
 // Contains says whether the release in use has the id in the list; absent is why
-// the text counts as no id. Who asked is written down as for Explain.
+// the text counts as no id. Who asked is written down and bounded as for Explain.
 func (a *Actions) Contains(ctx context.Context, who Actor, list, raw string) (contains bool, absent string, err error) {
 	cur := a.Keeper.Current()
 	if cur == nil {
@@ -272,11 +273,12 @@ func (a *Actions) Contains(ctx context.Context, who Actor, list, raw string) (co
 	if id == "" {
 		return false, why.String(), nil
 	}
-	if err := a.recordLookUp(ctx, Write{Actor: who}.change("contains", list), map[whitelist.Of]string{l.Of: id}); err != nil {
-		return false, "", err
-	}
-	n, _ := cur.Lists.Number(list)
-	return cur.Lists.Lookup(l.Of, id).Has(n), "", nil
+	err = a.lookUp(ctx, who, func() (ledger.Change, map[whitelist.Of]string, error) {
+		n, _ := cur.Lists.Number(list)
+		contains = cur.Lists.Lookup(l.Of, id).Has(n)
+		return Write{Actor: who}.change("contains", list), map[whitelist.Of]string{l.Of: id}, nil
+	})
+	return contains && err == nil, "", err
 }
 
 func listOf(m *release.Manifest, key string) (*release.List, error) {
