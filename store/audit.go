@@ -56,7 +56,7 @@ func (s *Store) Audit(ctx context.Context, f ledger.AuditFilter) ([]ledger.Audit
 	var rows []auditRow
 	err := s.view(ctx, func(tx *gorm.DB) error {
 		rows = nil
-		found, err := search(f, tx)
+		found, err := searchAudit(f, tx)
 		if err != nil {
 			return err
 		}
@@ -73,8 +73,8 @@ func (s *Store) Audit(ctx context.Context, f ledger.AuditFilter) ([]ledger.Audit
 	return entries, err
 }
 
-// search is the query for the numbers of the rows.
-func search(f ledger.AuditFilter, tx *gorm.DB) (*gorm.DB, error) {
+// searchAudit is the query for the numbers of the rows.
+func searchAudit(f ledger.AuditFilter, tx *gorm.DB) (*gorm.DB, error) {
 	equal := auditRow{Actor: f.Actor, Action: f.Action, Target: f.Target} // gorm leaves out what is empty
 	if f.Stream != "" {
 		equal.Stream = &f.Stream

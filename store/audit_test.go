@@ -19,10 +19,10 @@ func fillIn(text string, oldnew ...string) string {
 }
 
 // dropGuards does what the owner of the database can.
-func dropGuards(t *testing.T, s *Store) {
-	t.Helper()
+func dropGuards(tb testing.TB, s *Store) {
+	tb.Helper()
 	for _, trigger := range []string{"audit_insert", "audit_insert_head", "audit_update", "audit_delete"} {
-		must(t, rawSQL(s, "DROP TRIGGER "+trigger))
+		must(tb, rawSQL(s, "DROP TRIGGER "+trigger))
 	}
 }
 

@@ -138,9 +138,9 @@ CREATE TABLE IF NOT EXISTS probes (
 SET @dispatch_step = IF(
     EXISTS (SELECT 1 FROM information_schema.statistics
             WHERE table_schema = DATABASE() AND table_name = 'audit' AND index_name = 'audit_actor'),
-    'DO 0', 'ALTER TABLE audit ADD KEY audit_at (at), ADD KEY audit_actor (actor, at, action, target),
-        ADD KEY audit_action (action, at, actor, target), ADD KEY audit_target (target, at, actor, action),
-        ADD KEY audit_stream (stream, at, action, actor), ADD KEY audit_number (number, at)');
+    'DO 0', 'ALTER TABLE audit ADD KEY audit_at (at), ADD KEY audit_actor (actor, at, seq, action, target),
+        ADD KEY audit_action (action, at, seq, actor, target), ADD KEY audit_target (target, at, seq, actor, action),
+        ADD KEY audit_stream (stream, at, seq, action, actor), ADD KEY audit_number (number, at)');
 PREPARE dispatch_step FROM @dispatch_step;
 EXECUTE dispatch_step;
 DEALLOCATE PREPARE dispatch_step;

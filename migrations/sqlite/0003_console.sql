@@ -140,10 +140,10 @@ CREATE TABLE probes (
 -- The audit trail is read by one of its columns, the newest first. Each index also has what it may be narrowed by
 -- further, so that a search looks at rows only to show them.
 CREATE INDEX audit_at ON audit (at);
-CREATE INDEX audit_actor ON audit (actor, at, action, target);
-CREATE INDEX audit_action ON audit (action, at, actor, target);
-CREATE INDEX audit_target ON audit (target, at, actor, action);
-CREATE INDEX audit_stream ON audit (stream, at, action, actor);
+CREATE INDEX audit_actor ON audit (actor, at, seq, action, target);
+CREATE INDEX audit_action ON audit (action, at, seq, actor, target);
+CREATE INDEX audit_target ON audit (target, at, seq, actor, action);
+CREATE INDEX audit_stream ON audit (stream, at, seq, action, actor);
 CREATE INDEX audit_number ON audit (number, at);
 
 CREATE INDEX releases_action ON releases (stream, action, created);
