@@ -6,6 +6,7 @@
 //	  Server ◄──── POST watch: Report up, release down ──── HTTP     one Source a control node
 //	  Roster   who serves what, who refuses and why
 //	  Outlet ────► Redis: blobs, release, "look now" ─────► Redis    a Source that needs no control node
+//	  Counting what they counted, on its way to the ledger  Outbox   what nobody has kept yet
 //
 // A Source is asked for what is newer than what its replica serves and may make
 // it wait: that is the nudge. It never waits for longer than 5 s ± 30 %, so
@@ -14,12 +15,14 @@
 //
 // The report of a replica rides on the question. A replica that has taken a
 // release into use, or has refused it, asks again at once, which acknowledges it.
+// What it counted rides on it too, to one control node at a time, until one says
+// that it is kept.
 //
 // Goroutines: Follower.Run owns one for each Source, and one for each release
 // until its copy is on disk, and ends them with its context; the subscription of a
 // Redis stays open between questions, and its two goroutines, which are
 // go-redis's, end with Close; Server answers in those of net/http; Roster.Run, in
-// its caller's, keeps the Memory. Board owns none.
+// its caller's, keeps the Memory, and Counting.Run what was counted. Board owns none.
 //
 // What a failure does:
 //
@@ -35,6 +38,7 @@
 //     asked for again. A newer release ends the load of an older one.
 //   - A replica that serves what its control node does not know is asked for it;
 //     the node believes it no more than any other source.
+//   - Counts that cannot be kept stay with the replica, for ten minutes.
 //   - Two processes with one id are both shown, counted and logged.
 package fleet
 
@@ -79,6 +83,8 @@ type Report struct {
 	Override  *release.Override `json:"override,omitempty"` // in force here, see dispatch override
 	Databases policy.GeoDigests `json:"databases"`          // of addresses; replicas that differ decide differently
 	Errors    uint64            `json:"errors"`             // answers of 500 and more since the start
+	// Counts are what the replica counted and nobody has kept yet, see Outbox.
+	Counts []Count `json:"counts,omitempty"`
 	// Release is sent when a Reply asked for it: a control node that lacks it
 	// cannot know otherwise that its database is behind.
 	Release *release.Signed `json:"release,omitempty"`
@@ -97,6 +103,7 @@ type Reply struct {
 	Release *release.Signed `json:"release,omitempty"` // newer than the reported one; nil: nothing is
 	Head    uint64          `json:"head"`              // the highest number that is on offer to this replica
 	Send    bool            `json:"send,omitempty"`    // put your Release into the next Report
+	Counted bool            `json:"counted,omitempty"` // the Counts of the report are kept
 }
 
 // Source brings releases to a replica.

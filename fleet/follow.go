@@ -29,6 +29,7 @@ type FollowerOptions struct {
 	Self     Replica              // ID and Boot are required
 	Disk     Disk                 // the Keeper's; default none: every blob is fetched
 	Describe func(*Report)        // fills in what only the process knows: Override, Databases, Errors
+	Counts   *Outbox              // what control nodes are told to keep; default: nothing
 	Log      *slog.Logger         // default: discard
 	Registry *prometheus.Registry // default: no metrics
 }

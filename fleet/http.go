@@ -107,17 +107,20 @@ func (h *HTTP) CloseIdleConnections() { h.client.CloseIdleConnections() }
 // Next asks the control node, which waits with its answer for PollEvery ± 30 %
 // if it has nothing newer.
 func (h *HTTP) Next(ctx context.Context, r Report) (*release.Signed, error) {
-	wait := jitter(PollEvery)
-	reply, err := h.watch(ctx, r, wait, wait+answerWithin)
+	reply, err := h.tell(ctx, r)
 	switch {
 	case err != nil:
 		return nil, err
-	case reply.Release != nil:
-		return reply.Release, nil
-	case reply.Send:
+	case reply.Release == nil && reply.Send:
 		return nil, errSend
 	}
-	return nil, nil
+	return reply.Release, nil
+}
+
+// tell is Next with all of the answer.
+func (h *HTTP) tell(ctx context.Context, r Report) (*Reply, error) {
+	wait := jitter(PollEvery)
+	return h.watch(ctx, r, wait, wait+answerWithin)
 }
 
 // watch asks once. The answer must begin within the given time.

@@ -33,6 +33,12 @@ type sender interface {
 	send(ctx context.Context, r Report, parts []release.Digest, blobs release.Blobs) error
 }
 
+// listener is a Source that hears what the report counts and tries, and says more
+// than which release is newer.
+type listener interface {
+	tell(ctx context.Context, r Report) (*Reply, error)
+}
+
 // link is a source and how it gets along. Its follow loop is the only one that
 // asks the source and that touches refused and fails.
 type link struct {
@@ -132,7 +138,7 @@ func (f *Follower) ask(ctx context.Context, l *link) error {
 	asked := time.Now()
 	question, closed := f.opened(ctx, l)
 	report := f.reportTo(l)
-	s, err := l.source.Next(question, report)
+	s, err := f.next(question, l, report)
 	cut := question.Err() != nil
 	closed()
 	switch {
@@ -151,6 +157,28 @@ func (f *Follower) ask(ctx context.Context, l *link) error {
 		f.idle(ctx, l, tooSoon)
 	}
 	return nil
+}
+
+// next asks the source. One that listens is told what nobody has kept yet.
+func (f *Follower) next(ctx context.Context, l *link, r Report) (*release.Signed, error) {
+	to, ok := l.source.(listener)
+	if !ok {
+		return l.source.Next(ctx, r)
+	}
+	if f.opt.Counts != nil {
+		r.Counts = f.opt.Counts.Take()
+	}
+	reply, err := to.tell(ctx, r)
+	if f.opt.Counts != nil {
+		f.opt.Counts.Done(r.Counts, err == nil && reply.Counted)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case reply.Release == nil && reply.Send:
+		return nil, errSend
+	}
+	return reply.Release, nil
 }
 
 // reportTo is the report for one source: of refusals it should hear its own.

@@ -24,12 +24,15 @@ import (
 )
 
 const (
-	// maxReport bounds a report without a release, and with it the Roster: 10,000
+	// maxReport bounds what of a report is remembered, and with it the Roster: 10,000
 	// of them are at most 320 MB. One is about 1 KB.
 	maxReport = 32 << 10
+	// maxSmall bounds a report without a release: 512 counts have 80 KB if their names
+	// are short.
+	maxSmall = 256 << 10
 	// maxWait is the longest that a question may wait.
 	maxWait = 2 * PollEvery
-	// largeBodies is how many bodies above maxReport are read at a time.
+	// largeBodies is how many bodies above maxSmall are read at a time.
 	largeBodies = 2
 
 	codeNoBlob = "no_blob"
@@ -47,6 +50,7 @@ type ServerOptions struct {
 	// Accept takes a release into use that a replica serves and this node lacks.
 	// Default: none is asked for.
 	Accept   func(context.Context, release.Signed, release.Blobs) error
+	Counting *Counting            // keeps what replicas count; default: nobody does
 	Known    func() uint64        // the highest number that this node has beside the Board's
 	Log      *slog.Logger         // default: discard
 	Registry *prometheus.Registry // default: no metrics
@@ -160,6 +164,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) error {
 	}
 	own := r.URL.Query().Get("refused") == "true"
 	s.opt.Roster.Saw(report)
+	counted := s.opt.Counting.offer(report.Replica, report.Counts)
 	if report.Release != nil {
 		if err := s.take(r.Context(), &report); err != nil {
 			return err
@@ -175,12 +180,12 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) error {
 		case on.suits(&report, own):
 			return write(w, on.reply)
 		case s.lacks(&report):
-			return answer(w, Reply{Head: s.opt.Board.Head(), Send: true})
+			return answer(w, Reply{Head: s.opt.Board.Head(), Send: true, Counted: counted.isKept()})
 		}
 		select {
 		case <-changed:
 		case <-timer.C:
-			return answer(w, on.nothing())
+			return answer(w, on.nothing(counted))
 		case <-r.Context().Done():
 			return nil // nobody listens any more
 		case <-s.stopped:
@@ -200,16 +205,18 @@ func (p *posted) suits(r *Report, own bool) bool {
 	return p.Number > r.Number || p.Number == r.Number && (p.Records.Seq > r.Seq || p.digest != r.Digest)
 }
 
-func (p *posted) nothing() Reply {
-	if p == nil {
-		return Reply{}
+// nothing is the answer that brings no release.
+func (p *posted) nothing(counted *batch) Reply {
+	r := Reply{Counted: counted.isKept()}
+	if p != nil {
+		r.Head = p.Number
 	}
-	return Reply{Head: p.Number}
+	return r
 }
 
 // report reads the body of a question.
 func (s *Server) report(w http.ResponseWriter, r *http.Request) (report Report, err error) {
-	limit := int64(maxReport)
+	limit := int64(maxSmall)
 	if r.ContentLength < 0 || r.ContentLength > limit { // it carries a release, and few do
 		select {
 		case s.large <- struct{}{}:
@@ -229,10 +236,13 @@ func (s *Server) report(w http.ResponseWriter, r *http.Request) (report Report, 
 	if !plain(report.ID) || !plain(report.Boot) {
 		return report, fault.New(fault.Invalid, "bad_report", "the report names no replica: id and boot are 1 to 128 printable characters")
 	}
+	if len(report.Counts) > maxCounts {
+		return report, fault.New(fault.TooLarge, "report_too_large", "the report has more than %d counts", maxCounts)
+	}
 	rest := report
-	if rest.Release = nil; report.Release != nil || len(data) > maxReport {
+	if rest.Release, rest.Counts = nil, nil; len(data) > maxReport {
 		if small, err := json.Marshal(rest); err != nil || len(small) > maxReport {
-			return report, fault.New(fault.TooLarge, "report_too_large", "the report has more than %d bytes beside its release", maxReport)
+			return report, fault.New(fault.TooLarge, "report_too_large", "the report has more than %d bytes beside its release and its counts", maxReport)
 		}
 	}
 	return report, nil

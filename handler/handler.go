@@ -4,7 +4,8 @@
 //	                    input.go     header, query, body.go
 //	                    route.go     believe ─► Table.Decide ─► the pre-rendered answer + ttl + session
 //	                    sessionmap.go  the token of a session id, only with a session map
-//	                    metrics.go   counters resolved once a snapshot
+//	                    metrics.go   counters resolved once a snapshot; tally.go, those by the minute
+//	                    sample.go    one in so many, for Judge
 //	                    decision.go  one record into a bounded buffer
 //
 // A request takes the current snapshot once and waits for nothing but its own
@@ -39,6 +40,7 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"dispatch.example/dispatch/fleet"
 	"dispatch.example/dispatch/policy"
 	"dispatch.example/dispatch/release"
 	"dispatch.example/dispatch/whitelist"
@@ -82,6 +84,7 @@ type Handler struct {
 	metrics    *metrics
 	decisions  *decisionLog // nil: none
 	sessions   sessions     // nil: none
+	sample     sample
 	hashID     func(whitelist.Of, string) whitelist.Hash
 	scratch    sync.Pool // of *scratch
 	public     *echo.Echo
@@ -144,6 +147,13 @@ func (h *Handler) Ops() http.Handler { return h.ops }
 
 // Errors is how many requests were answered with 500 or more since the start.
 func (h *Handler) Errors() uint64 { return h.metrics.failed.Load() }
+
+// Counts are the answers since then by the minute, the running one included: the
+// last ten minutes in which there were any. A minute is that in which a request was
+// answered, by Options.Now.
+func (h *Handler) Counts(since time.Time) []fleet.Count {
+	return h.metrics.tally.counts(h.now(), since)
+}
 
 // Run writes the decision log until ctx ends, then what is left, and closes it.
 // End ctx after the public server has shut down, or its last records are lost.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"dispatch.example/dispatch/policy"
 	"dispatch.example/dispatch/release"
 	"dispatch.example/dispatch/whitelist"
 )
@@ -49,8 +48,7 @@ const untrusted = whitelist.Control + 1
 // metrics are everything that the public listener counts. Labels hold keys of
 // the configuration and words of this file, never anything that a client sent.
 type metrics struct {
-	decisions *prometheus.CounterVec
-	policies  *prometheus.CounterVec
+	tally     *tally // decisions
 	absent    *prometheus.CounterVec
 	requests  *prometheus.CounterVec
 	bad       [numBad]prometheus.Counter
@@ -67,10 +65,9 @@ type metrics struct {
 
 func newMetrics(reg prometheus.Registerer, current releases, now func() time.Time) (*metrics, error) {
 	m := &metrics{
-		decisions: counters("dispatch_decisions_total", "Answers of /route by app, region (empty: the app's fallback) and reason.", "app", "region", "reason"),
-		policies:  counters("dispatch_policy_decisions_total", "Answers that a policy decided.", "app", "policy"),
-		absent:    counters("dispatch_ids_absent_total", "Requests whose id counted as absent, and why.", "app", "id", "why"),
-		requests:  counters("dispatch_requests_total", "Requests by HTTP status, without health, metrics and profile pages.", "code"),
+		tally:    newTally(),
+		absent:   counters("dispatch_ids_absent_total", "Requests whose id counted as absent, and why.", "app", "id", "why"),
+		requests: counters("dispatch_requests_total", "Requests by HTTP status, without health, metrics and profile pages.", "code"),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "dispatch_route_seconds",
 			Help: "Time inside the /route handler, without the network.",
@@ -103,7 +100,7 @@ func newMetrics(reg prometheus.Registerer, current releases, now func() time.Tim
 		}
 		return math.NaN()
 	})
-	for _, c := range []prometheus.Collector{m.decisions, m.policies, m.absent, m.requests,
+	for _, c := range []prometheus.Collector{m.tally, m.absent, m.requests,
 		m.seconds, m.dropped, m.panics, bad, fallbacks, number, age} {
 		if err := reg.Register(c); err != nil {
 			return nil, err
@@ -127,18 +124,17 @@ type binding struct {
 }
 
 type appCounters struct {
-	decisions [][policy.NoID + 1]prometheus.Counter // by region + 1; 0 is the fallback
-	policies  []prometheus.Counter
-	device    [untrusted + 1]prometheus.Counter // by why; Present stays nil
-	user      [untrusted + 1]prometheus.Counter
+	*cells                                   // decisions
+	device [untrusted + 1]prometheus.Counter // by why; Present stays nil
+	user   [untrusted + 1]prometheus.Counter
 }
 
 // of are the counters of an app of snap. Two snapshots may be in use for the
-// length of a request; whoever finds the other one bound binds its own again.
+// length of a request; whoever finds the other one bound looks for its own.
 func (m *metrics) of(snap *release.Snapshot, app *release.Served) *appCounters {
 	b := m.bound.Load()
 	if b == nil || b.snap != snap {
-		b = m.bind(snap)
+		b = m.tally.bind(snap, func() *binding { return m.bind(snap) })
 		m.bound.Store(b)
 	}
 	return b.apps[app]
@@ -147,17 +143,7 @@ func (m *metrics) of(snap *release.Snapshot, app *release.Served) *appCounters {
 func (m *metrics) bind(snap *release.Snapshot) *binding {
 	b := &binding{snap: snap, apps: make(map[*release.Served]*appCounters, len(snap.Apps))}
 	for key, served := range snap.Apps {
-		regions := served.Table.Regions()
-		c := &appCounters{decisions: make([][policy.NoID + 1]prometheus.Counter, len(regions)+1)}
-		for reason := policy.Sticky; reason <= policy.NoID; reason++ {
-			c.decisions[0][reason] = m.decisions.WithLabelValues(key, "", reason.String())
-			for i := range regions {
-				c.decisions[i+1][reason] = m.decisions.WithLabelValues(key, regions[i].Key, reason.String())
-			}
-		}
-		for i := range served.App.Policies {
-			c.policies = append(c.policies, m.policies.WithLabelValues(key, served.Table.PolicyKey(int32(i))))
-		}
+		c := &appCounters{cells: newCells(key, snap.Number, served)}
 		for why := whitelist.Missing; why <= untrusted; why++ {
 			c.device[why] = m.absent.WithLabelValues(key, "device", whyAbsent(why))
 			c.user[why] = m.absent.WithLabelValues(key, "user", whyAbsent(why))
@@ -172,14 +158,6 @@ func whyAbsent(why whitelist.Absence) string {
 		return "untrusted"
 	}
 	return why.String()
-}
-
-// decided counts one answer.
-func (c *appCounters) decided(d policy.Decision) {
-	c.decisions[d.Region+1][d.Reason].Inc()
-	if d.Policy >= 0 {
-		c.policies[d.Policy].Inc()
-	}
 }
 
 // unusable counts what was noted while the request was read and decided.

@@ -89,11 +89,18 @@ func (h *Handler) answer(c echo.Context, s *scratch, snap *release.Snapshot, sta
 		s.line = h.decisions.render.append(s.line[:0], d)
 		h.decisions.add(s.line)
 	}
-	count.decided(d.out)
 	h.metrics.fellBack(r.Header)
 	h.metrics.unusable(s.in.bad)
 	h.metrics.answered.Inc()
-	h.metrics.seconds.Observe(h.now().Sub(start).Seconds())
+	end := h.now()
+	h.metrics.seconds.Observe(end.Sub(start).Seconds())
+	if h.metrics.tally.tick(end) {
+		h.sample.tidy(end)
+	}
+	h.metrics.tally.decided(count.cells, d.out)
+	if h.sample.wants(d.id[0]) {
+		h.sample.keep(d, end)
+	}
 	h.debug(c, http.StatusOK, "")
 	return nil
 }

@@ -44,6 +44,7 @@ type process struct {
 	disk        *release.Disk
 	keeper      *release.Keeper
 	node        *node
+	traffic     *traffic
 	sink        *auditSink        // nil: none
 	sessions    *fleet.SessionMap // nil: none
 	glass       *breakGlass
@@ -110,6 +111,9 @@ func (p *process) build() error {
 		return err
 	}
 	p.glass, p.clock = newBreakGlass(p), newClockWatch(p)
+	if p.traffic, err = newTraffic(p); err != nil {
+		return err
+	}
 	if p.node, err = newNode(p); err != nil {
 		return err
 	}
@@ -246,6 +250,7 @@ func (p *process) run(ctx context.Context) error {
 		g.Go(func() error { return p.sessions.Run(ctx) })
 	}
 	p.node.run(ctx, g)
+	p.traffic.run(ctx, g)
 	err := g.Wait()
 	endLog()
 	return errors.Join(err, <-logged, p.close())
