@@ -22,22 +22,23 @@ func (a *API) grays(ctx context.Context, _ *struct{}) (*grayList, error) {
 	return out, nil
 }
 
-type grayPath struct {
+// GrayPath is the path of one gray.
+type GrayPath struct {
 	App    string `path:"app" maxLength:"64"`
 	Policy string `path:"policy" maxLength:"64" doc:"whose share it is"`
 }
 
-func (p grayPath) ref() actions.GrayRef { return actions.GrayRef{App: p.App, Policy: p.Policy} }
+func (p GrayPath) ref() actions.GrayRef { return actions.GrayRef{App: p.App, Policy: p.Policy} }
 
 type grayOutput struct{ Body actions.Gray }
 
-func (a *API) gray(ctx context.Context, in *grayPath) (*grayOutput, error) {
+func (a *API) gray(ctx context.Context, in *GrayPath) (*grayOutput, error) {
 	g, err := a.do.GrayOf(ctx, in.App, in.Policy)
 	return &grayOutput{g}, err
 }
 
 type grayPreviewInput struct {
-	grayPath
+	GrayPath
 	To int `query:"to" minimum:"0" maximum:"10000" doc:"the share to look at; default the next step"`
 }
 
@@ -50,7 +51,7 @@ func (a *API) previewGray(ctx context.Context, in *grayPreviewInput) (*grayPrevi
 
 type grayPlanInput struct {
 	Keyed
-	grayPath
+	GrayPath
 	Body struct {
 		Reasoned
 		Rev uint64 `json:"rev" doc:"of the plan that the author saw; 0: there was none"`
@@ -67,7 +68,7 @@ func (a *API) planGray(ctx context.Context, in *grayPlanInput) (*grayOutput, err
 
 type grayApproveInput struct {
 	Keyed
-	grayPath
+	GrayPath
 	Body struct {
 		Reasoned
 		Digest string `json:"digest" minLength:"64" maxLength:"64" doc:"of the plan that was read"`
@@ -81,7 +82,7 @@ func (a *API) approveGray(ctx context.Context, in *grayApproveInput) (*grayOutpu
 
 type grayTurnInput struct {
 	Keyed
-	grayPath
+	GrayPath
 	Body struct {
 		Reasoned
 		Confirmed

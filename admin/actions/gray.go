@@ -52,23 +52,23 @@ type GrayStatus struct {
 // Gray is one share with its plan, as it stands now.
 type Gray struct {
 	GrayStatus
-	Rev         uint64           `json:"rev" doc:"of the plan; 0: there is none"`
-	Plan        *GrayPlan        `json:"plan,omitempty"`
-	By          string           `json:"by,omitempty" doc:"who wrote the plan"`
-	Digest      string           `json:"digest,omitempty" doc:"of target, salt, steps and signals: what a second person signs"`
-	TwoPeople   bool             `json:"two_people,omitempty" doc:"a step moves more people than one person may"`
-	ApprovedBy  string           `json:"approved_by,omitempty"`
-	Next        int              `json:"next,omitempty" doc:"the share of the next step; 0: none is left"`
-	Since       time.Time        `json:"since,omitzero" doc:"when all replicas served the step"`
-	BakeLeft    release.Duration `json:"bake_left"`
-	Sample      uint64           `json:"sample" doc:"requests that the policy sent to its region since then"`
-	Windows     int              `json:"windows" doc:"in a row in which every signal passed, as this node saw it"`
-	Readings    []Reading        `json:"readings" doc:"of the last window; of a gray that stands, of the one that stopped it"`
-	Ready       bool             `json:"ready" doc:"the next step may be taken"`
-	Waits       []string         `json:"waits" doc:"what the next step still waits for"`
-	Seen        *GraySeen        `json:"seen,omitempty" doc:"of an hour; absent without requests"`
-	Conditional bool             `json:"conditional,omitempty" doc:"the policy has conditions: what is seen is a part of all of the app's requests, and expected of those who meet them"`
-	Confirm     string           `json:"confirm" doc:"what must be typed to abort"`
+	Rev         uint64    `json:"rev" doc:"of the plan; 0: there is none"`
+	Plan        *GrayPlan `json:"plan,omitempty"`
+	By          string    `json:"by,omitempty" doc:"who wrote the plan"`
+	Digest      string    `json:"digest,omitempty" doc:"of target, salt, steps and signals: what a second person signs"`
+	TwoPeople   bool      `json:"two_people,omitempty" doc:"a step moves more people than one person may"`
+	ApprovedBy  string    `json:"approved_by,omitempty"`
+	Next        int       `json:"next,omitempty" doc:"the share of the next step; 0: none is left"`
+	Since       time.Time `json:"since,omitzero" doc:"when all replicas served the step"`
+	BakeLeft    float64   `json:"bake_left" doc:"seconds that the step has to serve yet"`
+	Sample      uint64    `json:"sample" doc:"requests that the policy sent to its region since then"`
+	Windows     int       `json:"windows" doc:"in a row in which every signal passed, as this node saw it"`
+	Readings    []Reading `json:"readings" doc:"of the last window; of a gray that stands, of the one that stopped it"`
+	Ready       bool      `json:"ready" doc:"the next step may be taken"`
+	Waits       []string  `json:"waits" doc:"what the next step still waits for"`
+	Seen        *GraySeen `json:"seen,omitempty" doc:"of an hour; absent without requests"`
+	Conditional bool      `json:"conditional,omitempty" doc:"the policy has conditions: what is seen is a part of all of the app's requests, and expected of those who meet them"`
+	Confirm     string    `json:"confirm" doc:"what must be typed to abort"`
 }
 
 // grayFile is a plan's paper and what stands in it.

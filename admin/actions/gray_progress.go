@@ -8,7 +8,6 @@ import (
 
 	"dispatch.example/dispatch/ledger"
 	"dispatch.example/dispatch/policy"
-	"dispatch.example/dispatch/release"
 )
 
 // GraySeen is which part of an app's first answers a share really took. Requests
@@ -109,7 +108,7 @@ func (a *Actions) waits(ctx context.Context, g *grayFile, s sharing) ([]string, 
 		return []string{fmt.Sprintf("not every replica serves release %d yet", g.Release)}, nil
 	}
 	if left := a.bakeLeft(g); left > 0 {
-		waits = append(waits, fmt.Sprintf("bake: %s left of %s", release.Duration(left), g.Plan.Bake))
+		waits = append(waits, fmt.Sprintf("bake: %s left of %s", left, time.Duration(g.Plan.Bake)))
 	}
 	n, err := a.sample(ctx, g)
 	if err != nil {
@@ -132,7 +131,7 @@ func (a *Actions) waits(ctx context.Context, g *grayFile, s sharing) ([]string, 
 
 // progress completes a gray by how far its step has come.
 func (a *Actions) progress(ctx context.Context, f *grayFile, g *Gray) (err error) {
-	g.Since, g.BakeLeft = f.Since, release.Duration(a.bakeLeft(f))
+	g.Since, g.BakeLeft = f.Since, a.bakeLeft(f).Seconds()
 	if g.Sample, err = a.sample(ctx, f); err != nil {
 		return err
 	}
