@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"dispatch.example/dispatch/domain"
 	"dispatch.example/dispatch/fleet"
 	"dispatch.example/dispatch/policy"
 	"dispatch.example/dispatch/release"
@@ -69,16 +70,12 @@ type cells struct {
 	app     *release.Served
 	key     string // of the app
 	release uint64
-	places  []place               // where an answer may lead: 0 is the fallback
-	first   []int                 // by region: the place of its first endpoint
-	rows    []atomic.Pointer[row] // by policy + 1; nil until it decides
+	regions []domain.Region
+	rows    []atomic.Pointer[row] // by policy + 1 and region + 1; nil until the one sends somebody to the other
 	retired atomic.Bool           // what it has was taken over; who still adds must say so
 }
 
-// place is a region's endpoint; the fallback has no names.
-type place struct{ region, endpoint string }
-
-// row are the cells of one policy, by place and reason.
+// row are the cells of a policy and a region, by endpoint and reason.
 type row struct {
 	n     []atomic.Uint64
 	taken []uint64 // what finished minutes have of n; guarded by tally.mu
@@ -86,15 +83,8 @@ type row struct {
 
 func newCells(key string, number uint64, served *release.Served) *cells {
 	regions := served.Table.Regions()
-	c := &cells{app: served, key: key, release: number, places: make([]place, 1, 1+2*len(regions)),
-		first: make([]int, len(regions)), rows: make([]atomic.Pointer[row], len(served.App.Policies)+1)}
-	for i := range regions {
-		c.first[i] = len(c.places)
-		for j := range regions[i].Endpoints {
-			c.places = append(c.places, place{regions[i].Key, regions[i].Endpoints[j].Key})
-		}
-	}
-	return c
+	return &cells{app: served, key: key, release: number, regions: regions,
+		rows: make([]atomic.Pointer[row], (len(served.App.Policies)+1)*(len(regions)+1))}
 }
 
 // decided counts one answer.
@@ -108,37 +98,42 @@ func (t *tally) decided(c *cells, d policy.Decision) {
 }
 
 func (c *cells) add(d policy.Decision) {
-	at := 0
-	if d.Region >= 0 {
-		at = c.first[d.Region] + int(d.Endpoint)
-	}
-	r := c.rows[d.Policy+1].Load()
+	at := int(d.Policy+1)*(len(c.regions)+1) + int(d.Region) + 1
+	r := c.rows[at].Load()
 	if r == nil {
-		r = c.row(d.Policy + 1)
+		r = c.row(at, int(d.Region))
 	}
-	r.n[at*numReasons+int(d.Reason)].Add(1)
+	r.n[max(0, int(d.Endpoint))*numReasons+int(d.Reason)].Add(1)
 }
 
-// row makes the cells of a policy that decides for the first time.
-func (c *cells) row(n int32) *row {
-	size := len(c.places) * numReasons
-	c.rows[n].CompareAndSwap(nil, &row{n: make([]atomic.Uint64, size), taken: make([]uint64, size)})
-	return c.rows[n].Load()
+// row makes cells that are needed for the first time. The fallback is one place.
+func (c *cells) row(at, region int) *row {
+	size := numReasons
+	if region >= 0 {
+		size *= len(c.regions[region].Endpoints)
+	}
+	c.rows[at].CompareAndSwap(nil, &row{n: make([]atomic.Uint64, size), taken: make([]uint64, size)})
+	return c.rows[at].Load()
 }
 
 // each calls f with every cell that is not 0, and what of it finished minutes have.
 func (c *cells) each(f func(k kind, n *atomic.Uint64, taken *uint64)) {
-	for policyNumber := range c.rows {
-		r := c.rows[policyNumber].Load()
+	width := len(c.regions) + 1
+	for at := range c.rows {
+		r := c.rows[at].Load()
 		if r == nil {
 			continue
 		}
+		k := kind{app: c.key, policy: c.app.Table.PolicyKey(int32(at/width) - 1), release: c.release}
+		region := at%width - 1
 		for i := range r.n {
-			if r.n[i].Load() > 0 {
-				at := c.places[i/numReasons]
-				f(kind{c.key, at.region, at.endpoint, c.app.Table.PolicyKey(int32(policyNumber) - 1),
-					policy.Reason(i % numReasons).String(), c.release}, &r.n[i], &r.taken[i])
+			if r.n[i].Load() == 0 {
+				continue
 			}
+			if k.reason = policy.Reason(i % numReasons).String(); region >= 0 {
+				k.region, k.endpoint = c.regions[region].Key, c.regions[region].Endpoints[i/numReasons].Key
+			}
+			f(k, &r.n[i], &r.taken[i])
 		}
 	}
 }
@@ -326,9 +321,10 @@ func (t *tally) totals() (regions map[[3]string]uint64, rules map[[2]string]uint
 	}
 	for _, b := range t.bound {
 		for _, c := range b.apps {
-			for _, at := range c.places {
-				for reason := policy.Sticky; reason <= policy.NoID; reason++ {
-					regions[[3]string{c.key, at.region, reason.String()}] += 0
+			for reason := policy.Sticky; reason <= policy.NoID; reason++ {
+				regions[[3]string{c.key, "", reason.String()}] += 0
+				for i := range c.regions {
+					regions[[3]string{c.key, c.regions[i].Key, reason.String()}] += 0
 				}
 			}
 			for i := range c.app.App.Policies {
