@@ -12,6 +12,7 @@ const (
 	Draft    = "draft"    // a change that nobody serves yet
 	Gray     = "gray"     // the plan of a gray; its id is APP/POLICY
 	Settings = "settings" // one paper with the id "settings"
+	Import   = "import"   // content of a list that nobody uses yet
 )
 
 // Paper is what people work on beside the releases: it is changed in place, by
@@ -39,6 +40,7 @@ const (
 	OfDraft   = "draft"   // before it is published; Digest is that of the exact difference and its base
 	OfRelease = "release" // after an emergency; Digest is that of the manifest
 	OfGray    = "gray"    // the plan; Digest is that of its steps
+	OfList    = "list"    // an import that removes much; Digest is that of its content, of what it follows and of its paper
 )
 
 // Approval is a second person's signature. The database refuses one by the author.

@@ -47,7 +47,13 @@ type ImportOptions struct {
 	// AllowEmpty takes an import without any id, which empties the list. A file
 	// that was cut off or exported from the wrong place must not do so by itself.
 	AllowEmpty bool
+
+	Progress func(Report) // what was read so far, every ProgressEvery lines; nil: nobody asks
 }
+
+// ProgressEvery is how many lines are read between two calls of Progress: some
+// milliseconds.
+const ProgressEvery = 10_000
 
 // Report says what an import read and what it would change.
 type Report struct {
@@ -149,6 +155,9 @@ func (in *importer) read() error {
 			return nil
 		}
 		in.report.Lines++
+		if in.report.Lines%ProgressEvery == 0 && in.opt.Progress != nil {
+			in.opt.Progress(Report{Format: in.report.Format, Lines: in.report.Lines, IDs: len(in.ids.records), Blank: in.report.Blank, Bad: in.report.Bad})
+		}
 		switch {
 		case errors.Is(err, errLongLine):
 			in.bad(fmt.Sprintf("the line has more than %d bytes", maxLine))

@@ -31,6 +31,7 @@ import (
 	"errors"
 	"iter"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"dispatch.example/dispatch/domain"
@@ -194,6 +195,7 @@ type Actions struct {
 
 	grayWatch *grayWatches // what this process saw of running grays
 	asking    turns        // one look-up of a person at a time, for each who asks
+	audited   atomic.Pointer[AuditChecked]
 }
 
 // New checks the options.

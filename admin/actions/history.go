@@ -2,9 +2,7 @@ package actions
 
 import (
 	"context"
-	"fmt"
 
-	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/ledger"
 	"dispatch.example/dispatch/release"
 )
@@ -47,23 +45,4 @@ func difference(from, to release.Configuration) ([]release.Difference, error) {
 		changes = []release.Difference{}
 	}
 	return changes, err
-}
-
-// Audit is the audit trail, newest first.
-func (a *Actions) Audit(ctx context.Context, f ledger.AuditFilter) ([]ledger.AuditEntry, error) {
-	return a.Ledger.Audit(ctx, f)
-}
-
-// VerifyAudit walks the whole chain, and compares it with heads that were kept
-// outside. A broken one is the conflict audit_broken, which names the first bad row.
-func (a *Actions) VerifyAudit(ctx context.Context, known ...ledger.AuditHead) (ledger.AuditHead, error) {
-	check, err := a.Ledger.VerifyAudit(ctx, known...)
-	if err != nil {
-		return ledger.AuditHead{}, fmt.Errorf("verify audit trail: %w", err)
-	}
-	if check.Bad != 0 {
-		return check.Head, fault.New(fault.Conflict, "audit_broken", "row %d of the audit trail: %s", check.Bad, check.Problem).
-			WithHint("somebody changed the database by hand; compare with a backup before trusting anything after row " + fmt.Sprint(check.Head.Seq))
-	}
-	return check.Head, nil
 }

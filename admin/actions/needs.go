@@ -11,7 +11,7 @@ import (
 
 // Need is why a second person must agree to a change.
 type Need struct {
-	Code   string `json:"code" enum:"new_domain,big_move,region_removed"`
+	Code   string `json:"code" enum:"new_domain,big_move,region_removed,list_removal"`
 	Path   string `json:"path" example:"apps[mobile].regions[sh]"`
 	Detail string `json:"detail"`
 }
