@@ -3,19 +3,34 @@ package admin
 import (
 	"context"
 	"encoding/hex"
+	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+
+	"dispatch.example/dispatch/admin/actions"
 	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/ledger"
 	"dispatch.example/dispatch/release"
 )
 
+// AuditQuery chooses rows of the audit trail.
+type AuditQuery struct {
+	Actor   string    `query:"actor"`
+	Action  string    `query:"action"`
+	Target  string    `query:"target"`
+	Release uint64    `query:"release"`
+	Since   time.Time `query:"since" doc:"from this time on"`
+	Until   time.Time `query:"until" doc:"before this time"`
+}
+
+func (q AuditQuery) filter() ledger.AuditFilter {
+	return ledger.AuditFilter{Actor: q.Actor, Action: q.Action, Target: q.Target, Release: q.Release, Since: q.Since, Until: q.Until}
+}
+
 type auditInput struct {
-	Actor   string `query:"actor"`
-	Action  string `query:"action"`
-	Target  string `query:"target"`
-	Release uint64 `query:"release"`
-	Before  uint64 `query:"before" doc:"only rows below this sequence number: the next page"`
-	Limit   int    `query:"limit" default:"100" minimum:"1" maximum:"1000"`
+	AuditQuery
+	Before uint64 `query:"before" doc:"only rows below this sequence number: the next page"`
+	Limit  int    `query:"limit" default:"100" minimum:"1" maximum:"1000"`
 }
 
 type auditOutput struct {
@@ -25,14 +40,37 @@ type auditOutput struct {
 }
 
 func (a *API) audit(ctx context.Context, in *auditInput) (*auditOutput, error) {
-	rows, err := a.do.Audit(ctx, ledger.AuditFilter{Actor: in.Actor, Action: in.Action, Target: in.Target,
-		Release: in.Release, Before: in.Before, Limit: in.Limit})
+	f := in.filter()
+	f.Before, f.Limit = in.Before, in.Limit
+	rows, err := a.do.Audit(ctx, f)
 	if err != nil {
 		return nil, err
 	}
 	out := &auditOutput{}
 	out.Body.Rows = rows
 	return out, nil
+}
+
+type exportAuditInput struct {
+	AuditQuery
+	Format string `query:"format" enum:"csv,json" default:"csv" doc:"csv: safe to open in a spreadsheet; json: one row a line"`
+	Limit  int    `query:"limit" minimum:"0" doc:"the newest so many; all if absent"`
+}
+
+func (a *API) exportAudit(ctx context.Context, in *exportAuditInput) (*huma.StreamResponse, error) {
+	f := in.filter()
+	f.Limit = in.Limit
+	export, err := a.do.ExportAudit(ctx, actorOf(ctx), in.Format, f)
+	if err != nil {
+		return nil, err
+	}
+	kind := "text/csv; charset=utf-8"
+	if in.Format == actions.AuditJSON {
+		kind = "application/x-ndjson"
+	}
+	return a.download("export-audit", kind, "audit."+in.Format, func(ctx huma.Context) error {
+		return export.Write(ctx.Context(), ctx.BodyWriter())
+	}), nil
 }
 
 type verifyAuditInput struct {

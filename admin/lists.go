@@ -19,6 +19,20 @@ func (a *API) lists(ctx context.Context, _ *struct{}) (*listsOutput, error) {
 	return out, nil
 }
 
+type listInput struct {
+	List string `path:"list" doc:"key of a list"`
+}
+
+type listOutput struct{ Body actions.ListInfo }
+
+func (a *API) list(_ context.Context, in *listInput) (*listOutput, error) {
+	info, err := a.do.List(in.List)
+	if err != nil {
+		return nil, err
+	}
+	return &listOutput{Body: info}, nil
+}
+
 type importInput struct {
 	ReasonQuery
 	Streamed
@@ -28,6 +42,9 @@ type importInput struct {
 	MaxBad int    `query:"max_bad" minimum:"0" doc:"bad lines that are left out instead of refusing the import"`
 	Empty  bool   `query:"allow_empty" doc:"let an import without ids empty the list"`
 	DryRun bool   `query:"dry_run" doc:"report only"`
+	Keep   bool   `query:"keep" doc:"keep the content instead of using it; POST /api/v1/lists/LIST/imports/ID/apply uses it"`
+
+	Confirm string `query:"confirm" maxLength:"300" example:"staff" doc:"the key of the list, typed by a person, where more ids go than the settings allow one person; with --env the environment and a slash before it"`
 }
 
 type importOutput struct {
@@ -36,8 +53,14 @@ type importOutput struct {
 }
 
 func (a *API) importList(ctx context.Context, in *importInput) (*importOutput, error) {
-	out, err := a.do.ImportList(ctx, in.by(ctx), actions.Import{List: in.List, Body: in.body, Format: whitelist.Format(in.Format),
-		Column: in.Column, MaxBad: in.MaxBad, AllowEmpty: in.Empty, DryRun: in.DryRun})
+	body, err := in.plain()
+	if err != nil {
+		return nil, err
+	}
+	w := in.by(ctx)
+	w.Confirm = in.Confirm
+	out, err := a.do.ImportList(ctx, w, actions.Import{List: in.List, Body: body, Format: whitelist.Format(in.Format),
+		Column: in.Column, MaxBad: in.MaxBad, AllowEmpty: in.Empty, DryRun: in.DryRun, Keep: in.Keep})
 	if err != nil {
 		return nil, err
 	}
@@ -52,6 +75,8 @@ type patchListInput struct {
 		Add    []string `json:"add,omitempty" maxItems:"10000"`
 		Remove []string `json:"remove,omitempty" maxItems:"10000"`
 		DryRun bool     `json:"dry_run,omitempty"`
+
+		Confirm string `json:"confirm,omitempty" maxLength:"300" example:"staff" doc:"as of an import"`
 	}
 }
 
@@ -61,7 +86,9 @@ type patchListOutput struct {
 }
 
 func (a *API) patchList(ctx context.Context, in *patchListInput) (*patchListOutput, error) {
-	out, err := a.do.PatchList(ctx, in.by(ctx, in.Body.Reasoned), actions.ListPatch{
+	w := in.by(ctx, in.Body.Reasoned)
+	w.Confirm = in.Body.Confirm
+	out, err := a.do.PatchList(ctx, w, actions.ListPatch{
 		List: in.List, Add: in.Body.Add, Remove: in.Body.Remove, DryRun: in.Body.DryRun,
 	})
 	if err != nil {
@@ -98,7 +125,11 @@ type uploadTableInput struct {
 type uploadTableOutput struct{ Body actions.TableOutcome }
 
 func (a *API) uploadTable(ctx context.Context, in *uploadTableInput) (*uploadTableOutput, error) {
-	out, err := a.do.UploadTable(ctx, in.by(ctx), in.Table, in.body)
+	body, err := in.plain()
+	if err != nil {
+		return nil, err
+	}
+	out, err := a.do.UploadTable(ctx, in.by(ctx), in.Table, body)
 	if err != nil {
 		return nil, err
 	}

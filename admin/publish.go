@@ -16,11 +16,14 @@ import (
 )
 
 // Streamed is a body that is read as it comes, never held by the framework.
-type Streamed struct{ body io.Reader }
+type Streamed struct {
+	body     io.Reader
+	encoding string // of the content; what is packed is not unpacked here
+}
 
 // Resolve keeps the reader. huma calls it before the operation.
 func (s *Streamed) Resolve(ctx huma.Context) []error {
-	s.body = ctx.BodyReader()
+	s.body, s.encoding = ctx.BodyReader(), ctx.Header("Content-Encoding")
 	return nil
 }
 

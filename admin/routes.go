@@ -34,6 +34,12 @@ func (a *API) routes(api huma.API) {
 
 	route(api, a, endpoint{http.MethodGet, "/lists", "list-lists", "", "Lists and their sizes"}, a.lists)
 	route(api, a, endpoint{http.MethodPost, "/lists/{list}/import", "import-list", "text/plain text/csv", "Replace a list: one id a line, or CSV with a header"}, a.importList)
+	route(api, a, endpoint{http.MethodGet, "/lists/{list}", "show-list", "", "One list: size, owner, expiry, where it is used"}, a.list)
+	route(api, a, endpoint{http.MethodGet, "/lists/{list}/imports", "list-imports", "", "Content of a list that is stored and not in use"}, a.imports)
+	route(api, a, endpoint{http.MethodPost, "/lists/{list}/imports/{id}/apply", "apply-import", "", "Make kept content the list's; what removes much waits for a second person"}, a.applyImport)
+	route(api, a, endpoint{http.MethodPost, "/lists/{list}/imports/{id}/withdraw", "withdraw-import", "", "Give kept content up, or turn it down"}, a.withdrawImport)
+	route(api, a, endpoint{http.MethodPost, "/lists/{list}/approve", "approve-import", "", "Sign content that somebody else brought, and make it the list's"}, a.approveImport)
+	route(api, a, endpoint{http.MethodGet, "/lists/{list}/export", "export-list", "", "The ids of a list, one a line or as CSV"}, a.exportList)
 	route(api, a, endpoint{http.MethodPatch, "/lists/{list}", "patch-list", "", "Add and remove ids"}, a.patchList)
 	route(api, a, endpoint{http.MethodGet, "/lists/{list}/contains", "list-contains", "", "Whether a list holds an id"}, a.contains)
 	route(api, a, endpoint{http.MethodPost, "/keys/rehash", "rehash", "", "Hash all lists anew under the current list key"}, a.rehash, bulkTime)
@@ -50,6 +56,7 @@ func (a *API) routes(api huma.API) {
 	route(api, a, endpoint{http.MethodPost, "/grays/{app}/{policy}/approve", "approve-gray", "", "Sign a plan that somebody else wrote"}, a.approveGray)
 	route(api, a, endpoint{http.MethodPost, "/grays/{app}/{policy}", "abort-gray", "", "Abort or pause a gray; who may plan one also starts, goes on with, resumes and finishes it"}, a.turnGray)
 
+	route(api, a, endpoint{http.MethodGet, "/probes", "list-probes", "", "Which hosts probers see up, since when, and why not"}, a.probes)
 	route(api, a, endpoint{http.MethodGet, "/hosts", "list-hosts", "", "Registered hosts with proposer and approver"}, a.hosts)
 	route(api, a, endpoint{http.MethodPost, "/hosts", "propose-host", "", "Propose a host"}, a.proposeHost)
 	route(api, a, endpoint{http.MethodPost, "/approvals/{id}", "approve", "", "Approve a host that somebody else proposed"}, a.approve)
@@ -74,6 +81,7 @@ func (a *API) routes(api huma.API) {
 	route(api, a, endpoint{http.MethodPost, "/settings/approve", "approve-settings", "", "Put settings in force that somebody else proposed"}, a.approveSettings)
 
 	route(api, a, endpoint{http.MethodGet, "/audit", "list-audit", "", "The audit trail, newest first"}, a.audit)
+	route(api, a, endpoint{http.MethodGet, "/audit/export", "export-audit", "", "The audit trail as CSV, or as JSON, one row a line"}, a.exportAudit)
 	route(api, a, endpoint{http.MethodGet, "/audit/verify", "verify-audit", "", "Check the chain of the audit trail"}, a.verifyAudit)
 
 	route(api, a, endpoint{http.MethodGet, "/accounts", "list-accounts", "", "People who sign in"}, a.accounts)

@@ -6,7 +6,6 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
-	"iter"
 
 	"dispatch.example/dispatch/release"
 	"dispatch.example/dispatch/whitelist"
@@ -17,8 +16,9 @@ type ListExport struct {
 	List  string
 	Count int
 
-	ids iter.Seq2[string, error]
-	csv bool
+	actions  *Actions
+	manifest *release.Manifest
+	csv      bool
 }
 
 // ExportList reads the ids of a list of the release in use: one a line, as an import
@@ -47,17 +47,21 @@ func (a *Actions) ExportList(ctx context.Context, who Actor, list string, format
 	if err := a.Ledger.Record(ctx, c); err != nil {
 		return nil, fmt.Errorf("record export of list %s: %w", list, err)
 	}
-	return &ListExport{List: list, Count: stored.Index.Count, ids: stored.All(), csv: format == whitelist.CSV}, nil
+	return &ListExport{List: list, Count: stored.Index.Count, actions: a, manifest: cur.Manifest, csv: format == whitelist.CSV}, nil
 }
 
 // Write writes all ids. It holds one chunk of them at a time.
-func (e *ListExport) Write(w io.Writer) error {
+func (e *ListExport) Write(ctx context.Context, w io.Writer) error {
+	stored, err := e.actions.stored(ctx, e.manifest, e.List)
+	if err != nil {
+		return err
+	}
 	out := bufio.NewWriter(w)
 	table := csv.NewWriter(out)
 	if e.csv {
 		_ = table.Write([]string{"id"}) // Error says it
 	}
-	for id, err := range e.ids {
+	for id, err := range stored.All() {
 		if err != nil {
 			return fmt.Errorf("export list %s: %w", e.List, err)
 		}

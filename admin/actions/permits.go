@@ -47,7 +47,8 @@ var permits = map[string][]string{
 	"publish": releasing, "relive": onCall, "adopt": onCall, "emergency": onCall, "reconcile": onCall,
 	"show-fleet": anyone, "show-traffic": anyone, "list-probes": anyone, "override-rule": {BreakGlass},
 
-	"list-lists": anyone, "import-list": lists, "patch-list": lists, "export-list": lists, "list-contains": lookUps,
+	"list-lists": anyone, "show-list": anyone, "list-imports": anyone, "apply-import": lists,
+	"approve-import": {Approver, ListManager}, "withdraw-import": {ListManager, ReleaseEngineer, Approver}, "import-list": lists, "patch-list": lists, "export-list": lists, "list-contains": lookUps,
 	"rehash": keepers, "retire": keepers, "upload-table": releasing,
 
 	"export-rules": releasing, // with the ids of lists
