@@ -30,7 +30,8 @@ func (a *API) drafts(ctx context.Context, in *draftListInput) (*draftListOutput,
 	return out, nil
 }
 
-type draftInput struct {
+// OfDraft names a draft.
+type OfDraft struct {
 	ID string `path:"id" doc:"of a draft"`
 }
 
@@ -47,11 +48,12 @@ func draftOf(v actions.DraftView, err error) (*draftOutput, error) {
 	return &draftOutput{ETag: etag(v.Rev), Body: v}, nil
 }
 
-func (a *API) draft(ctx context.Context, in *draftInput) (*draftOutput, error) {
+func (a *API) draft(ctx context.Context, in *OfDraft) (*draftOutput, error) {
 	return draftOf(a.do.Draft(ctx, in.ID))
 }
 
-type draftWriteInput struct {
+// DraftWrite is a draft as somebody wrote it.
+type DraftWrite struct {
 	Keyed
 	Body struct {
 		Reasoned
@@ -59,13 +61,13 @@ type draftWriteInput struct {
 	}
 }
 
-func (a *API) createDraft(ctx context.Context, in *draftWriteInput) (*draftOutput, error) {
+func (a *API) createDraft(ctx context.Context, in *DraftWrite) (*draftOutput, error) {
 	return draftOf(a.do.CreateDraft(ctx, in.by(ctx, in.Body.Reasoned), in.Body.DraftInput))
 }
 
 type draftEditInput struct {
-	draftInput
-	draftWriteInput
+	OfDraft
+	DraftWrite
 	IfMatch string `header:"If-Match" example:"3" doc:"revision of the draft that the edit was made from"`
 }
 
@@ -77,30 +79,31 @@ func (a *API) editDraft(ctx context.Context, in *draftEditInput) (*draftOutput, 
 	return draftOf(a.do.EditDraft(ctx, in.by(ctx, in.Body.Reasoned), in.ID, rev, in.Body.DraftInput))
 }
 
-type draftMoveInput struct {
-	draftInput
+// DraftMove takes a draft somewhere.
+type DraftMove struct {
+	OfDraft
 	Keyed
 	Body Reasoned
 }
 
-func (a *API) submitDraft(ctx context.Context, in *draftMoveInput) (*draftOutput, error) {
+func (a *API) submitDraft(ctx context.Context, in *DraftMove) (*draftOutput, error) {
 	return draftOf(a.do.SubmitDraft(ctx, in.by(ctx, in.Body), in.ID))
 }
 
-func (a *API) withdrawDraft(ctx context.Context, in *draftMoveInput) (*draftOutput, error) {
+func (a *API) withdrawDraft(ctx context.Context, in *DraftMove) (*draftOutput, error) {
 	return draftOf(a.do.WithdrawDraft(ctx, in.by(ctx, in.Body), in.ID))
 }
 
-func (a *API) rejectDraft(ctx context.Context, in *draftMoveInput) (*draftOutput, error) {
+func (a *API) rejectDraft(ctx context.Context, in *DraftMove) (*draftOutput, error) {
 	return draftOf(a.do.RejectDraft(ctx, in.by(ctx, in.Body), in.ID))
 }
 
-func (a *API) unscheduleDraft(ctx context.Context, in *draftMoveInput) (*draftOutput, error) {
+func (a *API) unscheduleDraft(ctx context.Context, in *DraftMove) (*draftOutput, error) {
 	return draftOf(a.do.UnscheduleDraft(ctx, in.by(ctx, in.Body), in.ID))
 }
 
 type draftRebaseInput struct {
-	draftMoveInput
+	DraftMove
 	IfMatch string `header:"If-Match" example:"3" doc:"revision of the draft"`
 }
 
@@ -118,7 +121,7 @@ type Signed struct {
 }
 
 type draftSignInput struct {
-	draftInput
+	OfDraft
 	Keyed
 	Body struct {
 		Reasoned
@@ -139,7 +142,7 @@ func (a *API) publishDraft(ctx context.Context, in *draftSignInput) (*outcome, e
 }
 
 type draftScheduleInput struct {
-	draftInput
+	OfDraft
 	Keyed
 	Body struct {
 		Reasoned

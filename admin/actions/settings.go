@@ -135,8 +135,12 @@ func (a *Actions) SaveSettings(ctx context.Context, w Write, rev uint64, s Setti
 		if err != nil {
 			return struct{}{}, err
 		}
+		if p.Rev != rev {
+			return struct{}{}, fault.New(fault.Conflict, "stale_paper", "the settings were changed since you looked: they are at revision %d, you saw %d", p.Rev, rev).
+				WithHint("look at them again, then make the change")
+		}
 		action := "settings_save"
-		p.State, p.Rev = settingsInForce, rev
+		p.State = settingsInForce
 		was := body.Settings
 		body = settingsBody{Settings: s}
 		if looser := s.looserThan(was, a.now()); len(looser) > 0 && a.FourEyes {
