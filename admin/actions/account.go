@@ -111,7 +111,7 @@ type madeAccount struct {
 // withPassword writes an account with a new one-time password.
 func (a *Actions) withPassword(ctx context.Context, w Write, ask asked, account ledger.Account) (ledger.Account, string, error) {
 	made, err := remembered(ctx, a, w, ask, func(w Write) (m madeAccount, err error) {
-		m = madeAccount{account.Login, oneTimePassword()}
+		m = madeAccount{account.Login, OneTimePassword()}
 		if account.Password, err = a.Passwords.Hash(ctx, m.password); err != nil {
 			return m, err
 		}

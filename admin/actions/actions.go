@@ -214,7 +214,7 @@ func New(opt Options) (*Actions, error) {
 		opt.CanaryTime = CanaryTime
 	}
 	if opt.Passwords == nil {
-		opt.Passwords = newArgon2()
+		opt.Passwords = Argon2id()
 	}
 	opt.Ledger = patient{opt.Ledger}
 	if opt.Now == nil {

@@ -27,7 +27,8 @@ type argon2 struct{ slots chan struct{} }
 // maxSlots bounds the memory on large machines: 4 × 64 MiB.
 const maxSlots = 4
 
-func newArgon2() argon2 {
+// Argon2id is how passwords are kept.
+func Argon2id() Passwords {
 	return argon2{make(chan struct{}, min(runtime.GOMAXPROCS(0), maxSlots))}
 }
 
@@ -89,8 +90,8 @@ func passwordProblem(login, password string) string {
 	}
 }
 
-// oneTimePassword has 100 bits, in groups that can be read aloud.
-func oneTimePassword() string {
+// OneTimePassword has 100 bits, in groups that can be read aloud.
+func OneTimePassword() string {
 	text := strings.ToLower(rand.Text()[:20])
 	return text[:5] + "-" + text[5:10] + "-" + text[10:15] + "-" + text[15:]
 }

@@ -52,7 +52,7 @@ func newDoor(passwords Passwords) *door {
 			once.Lock()
 			defer once.Unlock()
 			if made == "" {
-				made, err = passwords.Hash(ctx, oneTimePassword())
+				made, err = passwords.Hash(ctx, OneTimePassword())
 			}
 			return made, err
 		}}

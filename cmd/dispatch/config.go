@@ -49,7 +49,8 @@ type serveCmd struct {
 	ListKeyFile      string `placeholder:"FILE" help:"Hashes ids in lists (default DATA/keys/list.jwks)."`
 	ListSealKeyFile  string `placeholder:"FILE" help:"Seals the ids of lists in the database (default DATA/keys/list-seal.jwks)."`
 
-	Fleet fleetFlags `embed:""`
+	Fleet  fleetFlags  `embed:""`
+	SignIn signinFlags `embed:""`
 
 	OverrideSocket string `placeholder:"PATH" help:"Unix socket of dispatch override, for this login and root (default DATA/override.sock)."`
 	AuditSink      string `placeholder:"FILE|syslog" help:"Where the head of the audit trail goes each minute; GET /api/v1/audit/verify compares the trail with a file."`

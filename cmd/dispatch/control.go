@@ -76,7 +76,7 @@ func (p *process) controlOnce(ctx context.Context) (err error) {
 		led = watchedLedger{st, p.sink}
 	}
 	do, err := actions.New(actions.Options{Ledger: led, Keeper: p.keeper, Loader: p.loader, Keys: p.keys, Suffixes: p.suffixes,
-		Deployment: p.cfg.Deployment, Geo: p.geo, Fleet: p.node, Copies: p.disk, CanaryTime: p.cfg.Fleet.CanaryTime, FourEyes: p.cfg.FourEyes == "on", Env: p.cfg.Env, Now: p.now})
+		Deployment: p.cfg.Deployment, Geo: p.geo, Fleet: p.node, Copies: p.disk, CanaryTime: p.cfg.Fleet.CanaryTime, Trials: p.traffic, FourEyes: p.cfg.FourEyes == "on", Env: p.cfg.Env, Now: p.now})
 	if err != nil {
 		return err
 	}
@@ -87,12 +87,16 @@ func (p *process) controlOnce(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	password, err := p.firstAccount(ctx, st)
+	if err != nil {
+		return err
+	}
 	api, err := p.console(do, st)
 	if err != nil {
 		return err
 	}
 	p.admin.Store(&api)
-	p.greet(secret)
+	p.greet(secret, password)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return do.KeepRecordsFresh(ctx, p.log) })
 	g.Go(func() error { return do.RunRollouts(ctx, p.log) })
@@ -189,9 +193,13 @@ func (p *process) adminHandler() http.Handler {
 	})
 }
 
-// greet says what the control side found and, once, the first token.
-func (p *process) greet(secret string) {
+// greet says what the control side found and, once, the first token and the first password.
+func (p *process) greet(secret, password string) {
 	var b strings.Builder
+	fmt.Fprintf(&b, "console  http://%s/\n", reachable(p.adminL.Addr()))
+	if password != "" {
+		fmt.Fprintf(&b, "account  %s   password %s   (administrator; shown this once)\n", firstLogin, password)
+	}
 	if secret != "" {
 		fmt.Fprintf(&b, "token    %s   (administrator; shown this once)\n", secret)
 	}

@@ -51,6 +51,7 @@ func (c *serveCmd) validateControl(p *fault.Problems) {
 			p.Addf("--admin-hosts", "%q %s", name, problem)
 		}
 	}
+	c.SignIn.validate(p)
 	dialect, _, ok := strings.Cut(c.DB, ":")
 	if c.DB != "" && (!ok || (dialect != "sqlite" && dialect != "mysql")) {
 		p.Addf("--db", "must be sqlite:FILE or mysql:DSN")
@@ -72,6 +73,7 @@ func (c *serveCmd) validateEdge(p *fault.Problems) {
 	for _, f := range []struct{ flag, value string }{
 		{"--db", c.DB}, {"--publisher-key-file", c.PublisherKeyFile}, {"--record-key-file", c.RecordKeyFile},
 		{"--list-seal-key-file", c.ListSealKeyFile}, {"--bootstrap", c.Bootstrap}, {"--audit-sink", c.AuditSink},
+		{"--oidc-issuer", c.SignIn.OIDCIssuer}, {"--oidc-client-secret-file", c.SignIn.OIDCClientSecretFile},
 	} {
 		if f.value != "" {
 			p.Addf(f.flag, "is for a control node; an edge must not have it")
