@@ -14,7 +14,7 @@ type Account struct {
 
 	Password string `json:"-"` // argon2id, in its PHC string; empty: none
 	Secret   []byte `json:"-"` // of TOTP; the store seals it; empty: none
-	Step     int64  `json:"-"` // the last TOTP step that was used; none is used twice
+	Step     int64  `json:"-"` // the last TOTP step that was used; none is used twice, and the store never lets it fall
 
 	Disabled   bool      `json:"disabled,omitempty"`
 	MustChange bool      `json:"must_change,omitempty"` // a one-time password: nothing else works before it is changed
@@ -22,7 +22,7 @@ type Account struct {
 	Armed      time.Time `json:"armed,omitzero"`
 
 	Rev        uint64    `json:"rev"`   // rises with each change
-	Epoch      uint64    `json:"epoch"` // rises when all sessions of the account end: roles, password, disabled
+	Epoch      uint64    `json:"epoch"` // rises when all sessions of the account end: roles, password, second factor, disabled
 	Created    time.Time `json:"created"`
 	LastSignIn time.Time `json:"last_sign_in,omitzero"`
 }

@@ -6,7 +6,8 @@ import (
 	"dispatch.example/dispatch/fleet"
 )
 
-// CountFilter chooses counters. Zero fields do not narrow.
+// CountFilter chooses counters. Zero fields do not narrow. What is known by the hour
+// counts as of the hour's first minute.
 type CountFilter struct {
 	App, Region, Policy string
 	Release             uint64

@@ -246,6 +246,11 @@ func TestSecondFactorIsSealedToItsAccount(t *testing.T) {
 			if a, err := both.Account(t.Context(), "bob"); err == nil {
 				t.Errorf("another account's second factor opens: %q", a.Secret)
 			}
+			// The way back of docs/operate.md when the key is lost.
+			must(t, rawSQL(both, "UPDATE accounts SET secret = NULL, epoch = epoch + 1 WHERE secret IS NOT NULL"))
+			if a := account(t, none, "bob"); a.Secret != nil || a.Password == "" || a.Epoch != 2 {
+				t.Errorf("account without its second factor = %+v", a)
+			}
 		})
 	}
 }

@@ -1,10 +1,12 @@
-// Package store keeps releases, hosts, tokens and the audit chain in SQLite or
-// MySQL. Only the control plane has one; nothing that answers a request waits
-// for it.
+// Package store keeps releases, hosts, tokens, accounts, working papers, signatures
+// and the audit chain in SQLite or MySQL. Only the control plane has one; nothing
+// that answers a request waits for it.
 //
 // Store is the whole API. Each exported method is one transaction, except that
-// Append puts blobs in first, in small ones of their own. A method that changes
-// something takes a Change and writes its audit row in the same transaction. Row
+// Append puts blobs in first, in small ones of their own, and counters come in
+// batches. A method that changes something takes a Change and writes its audit row
+// in the same transaction; what replicas, probers and browsers' sessions leave here
+// changes nothing and has none. Row
 // types, gorm and SQL stay in this package; errors that a caller can act on are
 // *fault.Error with a stable code.
 //
@@ -39,8 +41,8 @@ import (
 // Options are all optional.
 type Options struct {
 	Log         *slog.Logger     // slow statements and last-used failures; default: discard
-	Seal        SealKeys         // for the raw ids of lists; without them none can be stored
-	FourEyesOff bool             // one person may approve their own host; SQLite only
+	Seal        SealKeys         // for raw ids of lists and second factors; without them none can be stored
+	FourEyesOff bool             // one person may approve their own; SQLite only
 	Now         func() time.Time // default time.Now
 	Timeout     time.Duration    // of one transaction; default 2.5 s
 }
