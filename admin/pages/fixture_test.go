@@ -64,6 +64,7 @@ type book struct {
 	actions.Ledger // what is not below nobody here may call
 	head           uint64
 	counts         []fleet.Count
+	audit          []ledger.AuditEntry
 	fails          error
 }
 
@@ -80,6 +81,10 @@ func (b *book) Releases(context.Context, string, uint64, int) ([]ledger.Summary,
 
 func (b *book) Counts(context.Context, ledger.CountFilter) ([]fleet.Count, error) {
 	return b.counts, b.fails
+}
+
+func (b *book) Audit(context.Context, ledger.AuditFilter) ([]ledger.AuditEntry, error) {
+	return b.audit, b.fails
 }
 func (b *book) Probes(context.Context) ([]ledger.Probe, error)         { return nil, b.fails }
 func (b *book) Record(context.Context, ledger.Change) error            { return b.fails }

@@ -21,6 +21,7 @@ func functions(c *catalogue, lang string, a assets, now func() time.Time) templa
 		"percent": percent,
 		"share":   share,
 		"time":    func(t time.Time) string { return clock(t, now(), lang) },
+		"minute":  func(t time.Time) string { return t.UTC().Format("15:04") },
 		"iso":     func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"ago":     func(t time.Time) string { return ago(say, t, now()) },
 		"seconds": func(s float64) string { return lasting(say, time.Duration(s*float64(time.Second))) },
