@@ -72,7 +72,8 @@ type clockTrust struct {
 	now    func() time.Time
 	steady time.Time
 	shown  time.Time
-	until  time.Time // monotonic; nothing is published before
+	ahead  time.Duration // of where it was, by jumps of the last clockHold
+	jumped time.Time     // the last one, monotonic
 }
 
 // look says whether schedules wait because the clock was set.
@@ -80,15 +81,17 @@ func (c *clockTrust) look(ctx context.Context, log *slog.Logger) (held bool) {
 	steady, shown := time.Now(), c.now().Round(0)
 	jump := shown.Sub(c.shown) - steady.Sub(c.steady)
 	c.steady, c.shown = steady, shown
-	switch {
-	case jump > clockSet:
-		c.until = steady.Add(clockHold)
-		log.WarnContext(ctx, "the clock jumped forward: schedules wait", "by", jump.Round(time.Second).String(), "for", clockHold.String(),
-			"try", "look after the time synchronisation; publish by hand what cannot wait")
-	case jump < -clockSet:
-		c.until = time.Time{}
+	if steady.Sub(c.jumped) > clockHold {
+		c.ahead = 0
 	}
-	return steady.Before(c.until)
+	if jump.Abs() > clockSet {
+		c.ahead, c.jumped = c.ahead+jump, steady
+		if c.ahead > clockSet {
+			log.WarnContext(ctx, "the clock jumped forward: schedules wait", "by", jump.Round(time.Second).String(), "for", clockHold.String(),
+				"try", "look after the time synchronisation; publish by hand what cannot wait")
+		}
+	}
+	return c.ahead > clockSet
 }
 
 // dueDraft is a scheduled draft.
