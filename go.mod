@@ -47,7 +47,10 @@ require (
 	github.com/chromedp/chromedp v0.23.1 // indirect
 	github.com/coreos/go-oidc/v3 v3.21.0 // indirect
 	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
+	github.com/posener/complete v1.2.3 // indirect
 	github.com/pquerna/otp v1.5.0 // indirect
+	github.com/riywo/loginshell v0.0.0-20200815045211-7d26008be1ab // indirect
+	github.com/willabides/kongplete v0.4.0 // indirect
 	github.com/zitadel/oidc/v3 v3.52.0 // indirect
 	golang.org/x/oauth2 v0.38.0 // indirect
 )
