@@ -30,6 +30,7 @@ func (a *API) routes(api huma.API) {
 	route(api, a, endpoint{http.MethodPost, "/emergency", "emergency", "", "Swap endpoints, set states of regions and clusters, abort a gray, freeze: at once"}, a.emergency)
 
 	route(api, a, endpoint{http.MethodGet, "/fleet", "show-fleet", "", "Every replica and what it serves, and how far the newest release has come"}, a.fleet)
+	route(api, a, endpoint{http.MethodGet, "/traffic", "show-traffic", "", "What replicas counted, by the minute: by app, region, endpoint, policy, reason, release"}, a.traffic)
 	route(api, a, endpoint{http.MethodPost, "/overrides/reconcile", "reconcile", "", "Make a release of the override that is in force on a replica"}, a.reconcile)
 
 	route(api, a, endpoint{http.MethodGet, "/lists", "list-lists", "", "Lists and their sizes"}, a.lists)

@@ -7,6 +7,7 @@
 //	  Roster   who serves what, who refuses and why
 //	  Outlet ────► Redis: blobs, release, "look now" ─────► Redis    a Source that needs no control node
 //	  Counting what they counted, on its way to the ledger  Outbox   what nobody has kept yet
+//	  Trials   what would a draft do to your requests?      Follower tries it beside its work
 //
 // A Source is asked for what is newer than what its replica serves and may make
 // it wait: that is the nudge. It never waits for longer than 5 s ± 30 %, so
@@ -84,7 +85,8 @@ type Report struct {
 	Databases policy.GeoDigests `json:"databases"`          // of addresses; replicas that differ decide differently
 	Errors    uint64            `json:"errors"`             // answers of 500 and more since the start
 	// Counts are what the replica counted and nobody has kept yet, see Outbox.
-	Counts []Count `json:"counts,omitempty"`
+	Counts  []Count  `json:"counts,omitempty"`
+	Verdict *Verdict `json:"verdict,omitempty"` // on the last Trial
 	// Release is sent when a Reply asked for it: a control node that lacks it
 	// cannot know otherwise that its database is behind.
 	Release *release.Signed `json:"release,omitempty"`
@@ -104,6 +106,7 @@ type Reply struct {
 	Head    uint64          `json:"head"`              // the highest number that is on offer to this replica
 	Send    bool            `json:"send,omitempty"`    // put your Release into the next Report
 	Counted bool            `json:"counted,omitempty"` // the Counts of the report are kept
+	Trial   *Trial          `json:"trial,omitempty"`   // judge it and ask again
 }
 
 // Source brings releases to a replica.

@@ -25,11 +25,14 @@ type Disk interface {
 
 // FollowerOptions say whom a Follower keeps up to date.
 type FollowerOptions struct {
-	Keeper   *release.Keeper      // required
-	Self     Replica              // ID and Boot are required
-	Disk     Disk                 // the Keeper's; default none: every blob is fetched
-	Describe func(*Report)        // fills in what only the process knows: Override, Databases, Errors
-	Counts   *Outbox              // what control nodes are told to keep; default: nothing
+	Keeper   *release.Keeper // required
+	Self     Replica         // ID and Boot are required
+	Disk     Disk            // the Keeper's; default none: every blob is fetched
+	Describe func(*Report)   // fills in what only the process knows: Override, Databases, Errors
+	Counts   *Outbox         // what control nodes are told to keep; default: nothing
+	// Try judges a draft by the requests that came here lately. It ends with ctx.
+	// Default: this replica has none.
+	Try      func(ctx context.Context, t Trial) Verdict
 	Log      *slog.Logger         // default: discard
 	Registry *prometheus.Registry // default: no metrics
 }
@@ -38,7 +41,8 @@ type FollowerOptions struct {
 // they bring to the Keeper. Its methods may be called by several goroutines.
 type Follower struct {
 	opt   FollowerOptions
-	loads sync.WaitGroup // Accepts under way; Run waits for them
+	loads sync.WaitGroup // Accepts and trials under way; Run waits for them
+	turn  chan struct{}  // has a token while a trial runs
 
 	mu     sync.Mutex            // guards what follows; taken before a link's and the Keeper's
 	links  map[string]*link      // by the source's name
@@ -72,7 +76,7 @@ func NewFollower(opt FollowerOptions) (*Follower, error) {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
 	opt.Self.Format = cmp.Or(opt.Self.Format, release.Format)
-	f := &Follower{opt: opt, links: map[string]*link{}, load: map[*loading]struct{}{}}
+	f := &Follower{opt: opt, turn: make(chan struct{}, 1), links: map[string]*link{}, load: map[*loading]struct{}{}}
 	if opt.Registry != nil {
 		if err := opt.Registry.Register(newFollowerCollector(f)); err != nil {
 			return nil, err

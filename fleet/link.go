@@ -55,6 +55,7 @@ type link struct {
 	failures uint64
 	said     said               // by the question that is open
 	cut      context.CancelFunc // ends that question; nil: none is open
+	trying   trying
 }
 
 // refused is a release that the Keeper would not take from this source.
@@ -138,7 +139,7 @@ func (f *Follower) ask(ctx context.Context, l *link) error {
 	asked := time.Now()
 	question, closed := f.opened(ctx, l)
 	report := f.reportTo(l)
-	s, err := f.next(question, l, report)
+	reply, err := f.next(question, l, report)
 	cut := question.Err() != nil
 	closed()
 	switch {
@@ -150,35 +151,40 @@ func (f *Follower) ask(ctx context.Context, l *link) error {
 		return err
 	}
 	f.answered(ctx, l)
+	tries := reply.Trial != nil && !l.tried(reply.Trial.ID)
+	if tries {
+		f.try(ctx, l, *reply.Trial)
+	}
 	switch {
-	case s != nil:
-		return f.consider(ctx, l, s, report.Number)
-	case !cut && time.Since(asked) < tooSoon:
+	case reply.Release != nil:
+		return f.consider(ctx, l, reply.Release, report.Number)
+	case !cut && !tries && time.Since(asked) < tooSoon:
 		f.idle(ctx, l, tooSoon)
 	}
 	return nil
 }
 
-// next asks the source. One that listens is told what nobody has kept yet.
-func (f *Follower) next(ctx context.Context, l *link, r Report) (*release.Signed, error) {
-	to, ok := l.source.(listener)
-	if !ok {
-		return l.source.Next(ctx, r)
+// next asks the source. One that listens hears more than which release is served.
+func (f *Follower) next(ctx context.Context, l *link, r Report) (*Reply, error) {
+	to, listens := l.source.(listener)
+	if !listens {
+		s, err := l.source.Next(ctx, r)
+		return &Reply{Release: s}, err
 	}
-	if f.opt.Counts != nil {
+	if r.Verdict = l.unheard(); f.opt.Counts != nil {
 		r.Counts = f.opt.Counts.Take()
 	}
 	reply, err := to.tell(ctx, r)
 	if f.opt.Counts != nil {
 		f.opt.Counts.Done(r.Counts, err == nil && reply.Counted)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case reply.Release == nil && reply.Send:
+	}
+	if l.hasHeard(r.Verdict); reply.Release == nil && reply.Send {
 		return nil, errSend
 	}
-	return reply.Release, nil
+	return reply, nil
 }
 
 // reportTo is the report for one source: of refusals it should hear its own.

@@ -107,7 +107,7 @@ func NewRoster(opt RosterOptions) (*Roster, error) {
 
 // Saw notes that a replica has asked, and what it said.
 func (r *Roster) Saw(report Report) {
-	report.Release, report.Counts = nil, nil
+	report.Release, report.Counts, report.Verdict = nil, nil, nil
 	now := r.opt.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()

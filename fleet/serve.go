@@ -51,6 +51,7 @@ type ServerOptions struct {
 	// Default: none is asked for.
 	Accept   func(context.Context, release.Signed, release.Blobs) error
 	Counting *Counting            // keeps what replicas count; default: nobody does
+	Trials   *Trials              // what they shall try; default: nothing
 	Known    func() uint64        // the highest number that this node has beside the Board's
 	Log      *slog.Logger         // default: discard
 	Registry *prometheus.Registry // default: no metrics
@@ -165,6 +166,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) error {
 	own := r.URL.Query().Get("refused") == "true"
 	s.opt.Roster.Saw(report)
 	counted := s.opt.Counting.offer(report.Replica, report.Counts)
+	s.opt.Trials.heard(report.Replica, report.Verdict)
 	if report.Release != nil {
 		if err := s.take(r.Context(), &report); err != nil {
 			return err
@@ -182,8 +184,15 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) error {
 		case s.lacks(&report):
 			return answer(w, Reply{Head: s.opt.Board.Head(), Send: true, Counted: counted.isKept()})
 		}
+		trial, opened := s.opt.Trials.next(report.Replica)
+		if trial != nil {
+			reply := on.nothing(counted)
+			reply.Trial = trial
+			return answer(w, reply)
+		}
 		select {
 		case <-changed:
+		case <-opened:
 		case <-timer.C:
 			return answer(w, on.nothing(counted))
 		case <-r.Context().Done():
@@ -240,9 +249,9 @@ func (s *Server) report(w http.ResponseWriter, r *http.Request) (report Report, 
 		return report, fault.New(fault.TooLarge, "report_too_large", "the report has more than %d counts", maxCounts)
 	}
 	rest := report
-	if rest.Release, rest.Counts = nil, nil; len(data) > maxReport {
+	if rest.Release, rest.Counts, rest.Verdict = nil, nil, nil; len(data) > maxReport {
 		if small, err := json.Marshal(rest); err != nil || len(small) > maxReport {
-			return report, fault.New(fault.TooLarge, "report_too_large", "the report has more than %d bytes beside its release and its counts", maxReport)
+			return report, fault.New(fault.TooLarge, "report_too_large", "the report has more than %d bytes beside its release, counts and verdict", maxReport)
 		}
 	}
 	return report, nil
@@ -309,6 +318,11 @@ func digestOf(r *http.Request) (d release.Digest, err error) {
 
 // read looks for a blob where this node may have it.
 func (s *Server) read(ctx context.Context, d release.Digest) ([]byte, error) {
+	if tried := s.opt.Trials.blobs(); tried != nil {
+		if data, err := tried.Blob(ctx, d); err == nil {
+			return data, nil
+		}
+	}
 	if s.opt.Blobs != nil {
 		data, err := s.opt.Blobs.Blob(ctx, d)
 		if err == nil || !errors.Is(err, fs.ErrNotExist) {

@@ -25,14 +25,19 @@ type Trial struct {
 	ID       string         `json:"id"` // random
 	Manifest []byte         `json:"manifest"`
 	Base     release.Digest `json:"base"` // of the manifest to compare with, which the replica serves
+	// Blobs has what the manifest names. A replica reads them where it fetches those
+	// of releases.
+	Blobs release.Blobs `json:"-"`
 }
 
 // Verdict is a replica's answer to a Trial.
 type Verdict struct {
 	ID      string        `json:"id"`
+	Replica string        `json:"replica,omitempty"` // who says so
 	Problem string        `json:"problem,omitempty"` // why it could not be judged
 	Apps    []AppVerdict  `json:"apps"`
 	Since   time.Duration `json:"since"` // age of the oldest request in the sample
+	Each    uint64        `json:"each"`  // how many requests each of the sampled stands for
 }
 
 // AppVerdict counts the sampled requests of one app.
@@ -42,10 +47,14 @@ type AppVerdict struct {
 	Moved   uint64 `json:"moved"`   // of them, to another region
 	Listed  uint64 `json:"listed"`  // of the moved, with an id in some list
 	Moves   []Move `json:"moves"`
+	// Held is how many of the rest stay only by their session: they move when it ends.
+	Held uint64 `json:"held"`
 	// After is how many of the sampled would get each region.
 	After map[string]uint64 `json:"after"`
 	// Before is how many got each.
 	Before map[string]uint64 `json:"before"`
+	// Later is After, once the held have moved too.
+	Later map[string]uint64 `json:"later"`
 	// Examples are up to ten of the moved, as keyed hashes of their ids.
 	Examples []string `json:"examples,omitempty"`
 }

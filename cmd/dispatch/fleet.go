@@ -56,7 +56,7 @@ func newNode(p *process) (n *node, err error) {
 		return nil, err
 	}
 	n.follower, err = fleet.NewFollower(fleet.FollowerOptions{Keeper: p.keeper, Self: n.self, Disk: p.disk, Describe: n.describe,
-		Counts: p.traffic.told(), Log: p.log, Registry: p.registry})
+		Counts: p.traffic.told(), Try: p.traffic.tries(), Log: p.log, Registry: p.registry})
 	if err != nil {
 		return nil, fmt.Errorf("follow releases: %w", err)
 	}
@@ -102,7 +102,7 @@ func (n *node) hand() (err error) {
 		return fmt.Errorf("keep the list of replicas: %w", err)
 	}
 	n.server, err = fleet.NewServer(fleet.ServerOptions{Board: n.board, Roster: n.roster, Blobs: n.blobs(), Token: n.token(),
-		Disk: p.disk, Accept: n.accept, Counting: p.traffic.counting, Known: func() uint64 { return p.keeper.Status().Number }, Log: p.log, Registry: p.registry})
+		Disk: p.disk, Accept: n.accept, Counting: p.traffic.counting, Trials: p.traffic.trials, Known: func() uint64 { return p.keeper.Status().Number }, Log: p.log, Registry: p.registry})
 	if err != nil {
 		return fmt.Errorf("hand out releases: %w", err)
 	}

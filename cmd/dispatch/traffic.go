@@ -9,6 +9,7 @@ import (
 
 	"dispatch.example/dispatch/fleet"
 	"dispatch.example/dispatch/ledger"
+	"dispatch.example/dispatch/release"
 )
 
 // keepEvery is how often a process that serves and has the database writes down what
@@ -16,11 +17,13 @@ import (
 const keepEvery = 10 * time.Second
 
 // traffic is what this process counts, and how it gets into the database: an edge
-// tells the control nodes, which keep it; a node that does both keeps its own.
+// tells the control nodes, which keep it; a node that does both keeps its own. It is
+// also who tries drafts on recent requests, here and on the replicas that ask here.
 type traffic struct {
 	p        *process
 	counted  *fleet.Outbox   // nil: this process answers nobody
 	counting *fleet.Counting // nil: this process keeps nothing
+	trials   *fleet.Trials   // nil: this process asks nobody
 }
 
 // newTraffic makes what the role needs.
@@ -40,6 +43,7 @@ func newTraffic(p *process) (*traffic, error) {
 	if err != nil {
 		return nil, fmt.Errorf("keep what replicas count: %w", err)
 	}
+	t.trials = new(fleet.Trials)
 	return t, nil
 }
 
@@ -49,6 +53,15 @@ func (t *traffic) told() *fleet.Outbox {
 		return nil
 	}
 	return t.counted
+}
+
+// tries is what a source of releases may ask this process to do with a draft, nil if
+// it answers nobody.
+func (t *traffic) tries() func(context.Context, fleet.Trial) fleet.Verdict {
+	if !t.p.cfg.Role.serves() {
+		return nil
+	}
+	return t.judge
 }
 
 // keep writes down what a replica counted.
@@ -93,4 +106,60 @@ func (t *traffic) keepOwn(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// Try asks every replica that serves and is heard here, and this node itself if it
+// serves. Those that say nothing in time have a verdict with that problem.
+func (t *traffic) Try(ctx context.Context, trial fleet.Trial) (verdicts []fleet.Verdict, of int) {
+	var others []fleet.Replica
+	self := t.p.node.self
+	for _, m := range t.p.node.Members() {
+		if m.State != fleet.Silent && m.ID != self.ID {
+			others = append(others, m.Replica)
+		}
+	}
+	own := make(chan fleet.Verdict, 1)
+	serves := t.p.cfg.Role.serves()
+	if serves {
+		go func() { own <- t.judge(ctx, trial) }()
+	}
+	verdicts, silent := t.trials.Try(ctx, trial, others)
+	for _, id := range silent {
+		verdicts = append(verdicts, fleet.Verdict{ID: trial.ID, Replica: id, Problem: "it gave no answer in time"})
+	}
+	of = len(others)
+	if serves {
+		v := <-own // it ends with ctx
+		v.ID, v.Replica = trial.ID, self.ID
+		verdicts, of = append(verdicts, v), of+1
+	}
+	return verdicts, of
+}
+
+// judge tries a draft on the requests that this process had lately. Nobody has signed
+// the draft: it is compiled beside what is served and dropped.
+func (t *traffic) judge(ctx context.Context, trial fleet.Trial) fleet.Verdict {
+	fail := func(format string, args ...any) fleet.Verdict {
+		return fleet.Verdict{Problem: fmt.Sprintf(format, args...), Apps: []fleet.AppVerdict{}}
+	}
+	base := t.p.keeper.Current()
+	switch {
+	case base == nil:
+		return fail("it serves nothing yet")
+	case base.Override != nil:
+		return fail("an override is in force there")
+	case base.Digest != trial.Base:
+		return fail("it serves release %d and not the one that the change is made from", base.Number)
+	case len(trial.Manifest) > release.MaxManifest:
+		return fail("the draft has more than %d bytes", release.MaxManifest)
+	}
+	m, err := release.DecodeManifest(trial.Manifest)
+	if err != nil {
+		return fail("it cannot read the draft: %v", err)
+	}
+	draft, err := t.p.loader.Draft(ctx, m, trial.Blobs, base)
+	if err != nil {
+		return fail("it cannot compile the draft: %v", err)
+	}
+	return t.p.handler.Judge(ctx, base, draft)
 }
