@@ -48,7 +48,7 @@ type Approval struct {
 	Kind        string         `json:"kind"`
 	ID          string         `json:"id"`
 	Digest      release.Digest `json:"digest"`
-	Author      string         `json:"author"`
+	Author      string         `json:"author"` // of a release, as the store has it
 	Approver    string         `json:"approver"`
 	At          time.Time      `json:"at"`
 	Reason      string         `json:"reason,omitempty"`
