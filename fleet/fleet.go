@@ -86,7 +86,8 @@ type Report struct {
 	Errors    uint64            `json:"errors"`             // answers of 500 and more since the start
 	// Counts are what the replica counted and nobody has kept yet, see Outbox.
 	Counts  []Count  `json:"counts,omitempty"`
-	Verdict *Verdict `json:"verdict,omitempty"` // on the last Trial
+	Trial   string   `json:"trial,omitempty"`   // the last one that came from whom this goes to
+	Verdict *Verdict `json:"verdict,omitempty"` // on it
 	// Release is sent when a Reply asked for it: a control node that lacks it
 	// cannot know otherwise that its database is behind.
 	Release *release.Signed `json:"release,omitempty"`

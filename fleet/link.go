@@ -171,7 +171,7 @@ func (f *Follower) next(ctx context.Context, l *link, r Report) (*Reply, error) 
 		s, err := l.source.Next(ctx, r)
 		return &Reply{Release: s}, err
 	}
-	if r.Verdict = l.unheard(); f.opt.Counts != nil {
+	if r.Trial, r.Verdict = l.unheard(); f.opt.Counts != nil {
 		r.Counts = f.opt.Counts.Take()
 	}
 	reply, err := to.tell(ctx, r)

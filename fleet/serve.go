@@ -184,7 +184,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request) error {
 		case s.lacks(&report):
 			return answer(w, Reply{Head: s.opt.Board.Head(), Send: true, Counted: counted.isKept()})
 		}
-		trial, opened := s.opt.Trials.next(report.Replica)
+		trial, opened := s.opt.Trials.next(&report)
 		if trial != nil {
 			reply := on.nothing(counted)
 			reply.Trial = trial

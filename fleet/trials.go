@@ -9,8 +9,8 @@ import (
 )
 
 // Trials carries drafts to the replicas that a Server hears, and their verdicts back.
-// One trial is open at a time; a replica is given it once, in the answer to a question
-// that waits, and says what it found in its next one. The zero value is ready.
+// One trial is open at a time; a replica is given it in the answer to a question that
+// waits, and says what it found in a later one. The zero value is ready.
 type Trials struct {
 	mu     sync.Mutex    // guards what follows
 	turn   chan struct{} // has a token while a trial is open; nil before the first
@@ -21,7 +21,7 @@ type Trials struct {
 // trial is an open Trial and who has had it.
 type trial struct {
 	Trial
-	given    map[[2]string]bool // by id and boot
+	given    map[[2]string]int  // how often, by id and boot
 	wanted   map[[2]string]bool // who was asked to judge and has not
 	verdicts []Verdict
 	done     chan struct{} // closed when nobody is wanted any more
@@ -34,7 +34,7 @@ func (ts *Trials) Try(ctx context.Context, t Trial, replicas []Replica) (verdict
 	if len(replicas) == 0 {
 		return nil, nil
 	}
-	open := &trial{Trial: t, given: map[[2]string]bool{}, wanted: map[[2]string]bool{}, done: make(chan struct{})}
+	open := &trial{Trial: t, given: map[[2]string]int{}, wanted: map[[2]string]bool{}, done: make(chan struct{})}
 	for _, r := range replicas {
 		open.wanted[[2]string{r.ID, r.Boot}] = true
 	}
@@ -81,17 +81,21 @@ func (ts *Trials) start(open *trial) {
 	}
 }
 
-// next is the trial that a replica has not been given and shall judge, nil if there
-// is none, and what is closed when the next one opens.
-func (ts *Trials) next(r Replica) (*Trial, <-chan struct{}) {
+// maxGiven is how often a replica is given a trial that it does not speak of: an
+// answer may be lost, and a replica may be too old to know what it is.
+const maxGiven = 3
+
+// next is the trial that a replica shall judge and has not got, nil if there is none,
+// and what is closed when the next one opens.
+func (ts *Trials) next(r *Report) (*Trial, <-chan struct{}) {
 	if ts == nil {
 		return nil, nil
 	}
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	name := [2]string{r.ID, r.Boot}
-	if t := ts.open; t != nil && t.wanted[name] && !t.given[name] {
-		t.given[name] = true
+	if t := ts.open; t != nil && t.wanted[name] && r.Trial != t.ID && t.given[name] < maxGiven {
+		t.given[name]++
 		return &t.Trial, nil
 	}
 	if ts.opened == nil {

@@ -78,11 +78,12 @@ func (l *link) judged(v *Verdict) {
 	}
 }
 
-// unheard is the verdict that goes into the next report, nil if there is none.
-func (l *link) unheard() *Verdict {
+// unheard is the last trial, and the verdict that goes into the next report, nil if
+// there is none.
+func (l *link) unheard() (trial string, v *Verdict) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.trying.verdict
+	return l.trying.id, l.trying.verdict
 }
 
 // hasHeard notes that the source has had a verdict.
