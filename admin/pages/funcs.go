@@ -55,7 +55,7 @@ func ago(say func(string, ...any) string, t, now time.Time) string {
 	if d := now.Sub(t); d < 0 {
 		return say("layout.ahead", "Time", lasting(say, -d))
 	}
-	return say("layout.ago", "Time", lasting(say, now.Sub(t)))
+	return say("layout.ago", "Time", lasting(say, max(time.Second, now.Sub(t))))
 }
 
 // lasting is a duration in its largest unit.

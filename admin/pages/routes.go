@@ -32,6 +32,11 @@ func (p *Pages) table() []page {
 		{"arm-account", "POST /access/accounts/{login}/arm", (*visit).armAccount},
 		{"create-token", "POST /access/tokens", (*visit).createToken},
 		{"revoke-token", "POST /access/tokens/{id}/revoke", (*visit).revokeToken},
+		{"explain", "GET /explain", (*visit).ask},
+		{"explain", "POST /explain", (*visit).explain},
+		{"show-fleet", "GET /fleet", (*visit).fleet},
+		{"adopt", "POST /fleet/adopt", (*visit).adopt},
+		{"reconcile", "POST /fleet/reconcile", (*visit).reconcile},
 		{"show-fleet", "GET /events/bar", (*visit).barEvents},
 		{"show-fleet", "GET /events/release/{n}", (*visit).releaseEvents},
 	}

@@ -12,9 +12,9 @@ import (
 	"dispatch.example/dispatch/internal/fault"
 )
 
-// policy is the content security policy of every page: nothing inline, nothing from
+// csp is the content security policy of every page: nothing inline, nothing from
 // elsewhere, never in a frame.
-const policy = "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self'; img-src 'self'; " +
+const csp = "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self'; img-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 // maxForm bounds a form in bytes, as the API bounds its JSON. Uploads are multipart
@@ -24,7 +24,7 @@ const maxForm = 8 << 20
 // ServeHTTP answers one request.
 func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for name, value := range map[string]string{
-		"Content-Security-Policy":      policy,
+		"Content-Security-Policy":      csp,
 		"X-Frame-Options":              "DENY", // for browsers that do not know frame-ancestors
 		"X-Content-Type-Options":       "nosniff",
 		"Referrer-Policy":              "same-origin",
