@@ -33,19 +33,29 @@ func (c Confirmed) by(w actions.Write) actions.Write {
 
 type emergencyInput struct {
 	Keyed
-	Body struct {
+	DryRun bool `query:"dry_run" doc:"answer what must be typed, the safety rules, the difference and who would move; change nothing"`
+	Body   struct {
 		Reasoned
 		Confirmed
 		actions.Emergency
 	}
 }
 
-func (a *API) emergency(ctx context.Context, in *emergencyInput) (*outcome, error) {
+type emergencyOutput struct {
+	ETag string `header:"ETag" doc:"number of the current release, for If-Match"`
+	Body actions.EmergencyPreview
+}
+
+func (a *API) emergency(ctx context.Context, in *emergencyInput) (*emergencyOutput, error) {
+	if in.DryRun {
+		preview, err := a.do.PreviewEmergency(ctx, actorOf(ctx), in.Body.Emergency)
+		return &emergencyOutput{Body: preview}, err
+	}
 	out, err := a.do.Emergency(ctx, in.Body.Confirmed.by(in.Keyed.by(ctx, in.Body.Reasoned)), in.Body.Emergency)
 	if err != nil {
 		return nil, err
 	}
-	return outcomeOf(out), nil
+	return &emergencyOutput{ETag: etag(out.Release), Body: actions.EmergencyPreview{Outcome: out}}, nil
 }
 
 type reliveInput struct {

@@ -48,16 +48,36 @@ type host struct {
 	warned time.Time // the end of the certificate that was warned of
 }
 
-// Suspect says whether a prober is to be distrusted that sees so many hosts fail of
-// those that were not down.
-func Suspect(failing, of int) bool { return failing*2 > of }
+// Sight is what one round saw: it tells a prober that is to be distrusted from hosts
+// that are down.
+type Sight struct{ hosts, answered, standing, failing int }
+
+// Add notes a host, the state that it had, and whether it answered.
+func (s *Sight) Add(state string, ok bool) {
+	s.hosts++
+	if ok {
+		s.answered++
+	}
+	if state == Up {
+		s.standing++
+		if !ok {
+			s.failing++
+		}
+	}
+}
+
+// Suspect says whether more than half of the hosts that were up fail, or nothing at
+// all answers.
+func (s Sight) Suspect() bool {
+	return s.failing*2 > s.standing || s.answered == 0 && s.hosts > 0
+}
 
 // judge puts the shots of a round into the states.
 func (p *Prober) judge(ctx context.Context, hosts []string, shots []Shot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.opt.Now()
-	failing, standing, seen := 0, 0, 0
+	var sight Sight
 	known := make(map[string]*host, len(hosts))
 	for i, name := range hosts {
 		h := p.known[name]
@@ -65,19 +85,11 @@ func (p *Prober) judge(ctx context.Context, hosts []string, shots []Shot) {
 			h = &host{State: State{Host: name, State: Unknown, Since: now}}
 		}
 		known[name] = h
-		if h.State.State == Up {
-			standing++
-			if !shots[i].OK {
-				failing++
-			}
-		}
-		if shots[i].OK {
-			seen++
-		}
+		sight.Add(h.State.State, shots[i].OK)
 	}
 	p.known = known // hosts that nobody names any more are forgotten
-	suspect := standing > 0 && Suspect(failing, standing) || seen == 0 && len(hosts) > 0
-	p.suspect(ctx, suspect, failing, standing)
+	suspect := sight.Suspect()
+	p.suspect(ctx, suspect, sight)
 	for i, name := range hosts {
 		shots[i].At = now
 		h := known[name]
@@ -120,10 +132,10 @@ func (h *host) turn(ok bool, now time.Time) bool {
 	return true
 }
 
-func (p *Prober) suspect(ctx context.Context, now bool, failing, of int) {
+func (p *Prober) suspect(ctx context.Context, now bool, s Sight) {
 	switch {
 	case now && !p.distrusted:
-		p.opt.Log.WarnContext(ctx, "most hosts fail at once: this prober is distrusted, states stay what they were", "failing", failing, "of", of,
+		p.opt.Log.WarnContext(ctx, "most hosts fail at once: this prober is distrusted, states stay what they were", "answer", s.answered, "of", s.hosts,
 			"try", "look at this node's own network and DNS; nothing acts by itself meanwhile")
 	case !now && p.distrusted:
 		p.opt.Log.InfoContext(ctx, "hosts answer again: this prober is trusted")

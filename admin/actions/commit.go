@@ -22,6 +22,7 @@ type Outcome struct {
 	Acknowledged *fleet.Acknowledgement `json:"acknowledged,omitempty" doc:"who serves it already: of all replicas, or the canary alone"`
 	Preview      *Preview               `json:"preview,omitempty" doc:"of a dry run"`
 	Warnings     []fault.Problem        `json:"warnings,omitempty" doc:"what was done and is seldom meant"`
+	Undo         *Emergency             `json:"undo,omitempty" doc:"of an emergency: the one that sets everything back, as long as nobody changes the same"`
 }
 
 // Preview is what a change would do.
@@ -52,6 +53,7 @@ type draft struct {
 	blobs          []whitelist.Blob // that the release needs and the ledger may not have
 	warnings       []fault.Problem
 	answer         func(Outcome) any // what the caller will hear; nil: the outcome
+	undo           *Emergency        // what sets it back; nil: nothing does
 	paper          *ledger.Paper     // that two people agreed to and that is published with it; nil: none
 }
 
@@ -137,7 +139,7 @@ func (a *Actions) commit(ctx context.Context, w Write, d draft) (Outcome, error)
 	if err != nil {
 		return Outcome{}, err
 	}
-	out := Outcome{Release: next.Number, Warnings: slices.Concat(d.warnings, d.followed())}
+	out := Outcome{Release: next.Number, Warnings: slices.Concat(d.warnings, d.followed()), Undo: d.undo}
 	if !d.emergency && d.from != nil {
 		out.Canary, _ = a.Fleet.Canary()
 	}

@@ -16,6 +16,8 @@ const (
 	SetClusterState = "cluster_state"
 	AbortGray       = "abort_gray"
 	Freeze          = "freeze"
+
+	relive = "relive"
 )
 
 // maxTargets of one emergency: a city has a few apps with a few regions each.
@@ -26,7 +28,8 @@ const maxTargets = 64
 const emergencyTries = 10
 
 // Emergency does the action on whatever release is newest, provided that every
-// target is still as its author saw it. All targets change, or none.
+// target is still as its author saw it and that no safety rule stands in its way.
+// All targets change, or none.
 func (a *Actions) Emergency(ctx context.Context, w Write, e Emergency) (Outcome, error) {
 	if err := e.check(); err != nil {
 		return Outcome{}, err
@@ -35,20 +38,32 @@ func (a *Actions) Emergency(ctx context.Context, w Write, e Emergency) (Outcome,
 		return Outcome{}, err
 	}
 	out, err := remembered(ctx, a, w, asked{e.Action, e}, func(w Write) (Outcome, error) {
-		return a.onNewest(ctx, w, func(_ context.Context, from *release.Manifest) (draft, error) {
+		return a.onNewest(ctx, w, func(ctx context.Context, from *release.Manifest) (draft, error) {
 			ops, err := e.on(from)
 			if err != nil {
 				return draft{}, err
 			}
-			return draft{action: e.Action, target: e.target(), details: e.Targets, change: release.Change{Operational: &ops,
-				// Moving people is what these two are for.
-				Approve: release.Approval{BigMove: e.Action == SetRegionState || e.Action == AbortGray}}}, nil
+			rules, err := a.rules(ctx, w.Actor, e, change{from, ops})
+			if err != nil {
+				return draft{}, err
+			}
+			d := e.draft(ops)
+			d.details, d.warnings, err = a.settle(ctx, w, e, rules)
+			d.undo = e.undo(change{from, ops})
+			return d, err
 		})
 	})
 	if err == nil {
 		a.acknowledge(ctx, &out, emergencyWait)
 	}
 	return out, err
+}
+
+// draft is the emergency on its way to a release.
+func (e Emergency) draft(ops release.Operational) draft {
+	return draft{action: e.Action, target: e.target(), details: details{Targets: e.Targets}, change: release.Change{Operational: &ops,
+		// Moving people is what these two are for.
+		Approve: release.Approval{BigMove: e.Action == SetRegionState || e.Action == AbortGray}}}
 }
 
 // onNewest commits what draw makes of what everybody may serve, for all at once,
@@ -90,13 +105,24 @@ func (a *Actions) Relive(ctx context.Context, w Write, n uint64) (Outcome, error
 	if err := w.confirmed(a.ConfirmRelive(n)); err != nil {
 		return Outcome{}, err
 	}
-	out, err := remembered(ctx, a, w, asked{"relive", n}, func(w Write) (Outcome, error) {
+	out, err := remembered(ctx, a, w, asked{relive, n}, func(w Write) (Outcome, error) {
 		old, err := a.manifestOf(ctx, n)
 		if err != nil {
 			return Outcome{}, err
 		}
 		return a.onNewest(ctx, w, func(ctx context.Context, from *release.Manifest) (draft, error) {
-			return a.revived(ctx, from, old)
+			d, err := a.revived(ctx, from, old)
+			if err != nil {
+				return draft{}, err
+			}
+			rules, err := a.reliveRules(ctx, w.Actor)
+			if err != nil {
+				return draft{}, err
+			}
+			said, warned, err := a.settle(ctx, w, Emergency{Action: relive}, rules)
+			said.Of = n
+			d.details, d.warnings = said, append(d.warnings, warned...)
+			return d, err
 		})
 	})
 	if err == nil {
@@ -111,13 +137,16 @@ func (a *Actions) revived(ctx context.Context, from, old *release.Manifest) (dra
 	if err := a.requireApproved(ctx, &doc, nil); err != nil {
 		return draft{}, err
 	}
+	if err := a.requireNames(ctx, &doc, nil); err != nil {
+		return draft{}, err
+	}
 	// Night work stays: what old's document says otherwise is not a wish of today.
 	ops, _ := from.Operational.Carry(&from.Document, &doc, false)
 	warnings, err := release.Check(&doc, release.CheckContext{Suffixes: a.Suffixes, Now: a.now(), Operational: &ops, Geo: a.Geo, AllowExpired: true})
 	if err != nil {
 		return draft{}, err
 	}
-	return draft{action: "relive", target: fmt.Sprintf("release %d", old.Number), details: map[string]any{"of": old.Number},
+	return draft{action: relive, target: fmt.Sprintf("release %d", old.Number),
 		warnings: append(warnings, replaced(from, &doc, old.Lists)...),
 		change: release.Change{Document: &doc, Operational: &ops, Lists: old.Lists, Tables: old.Tables,
 			Approve: release.Approval{BigMove: true, RegionRemoved: true}}}, nil

@@ -45,6 +45,7 @@ type Explanation struct {
 	IDCase  string        `json:"id_case"`
 	Absent  []string      `json:"absent,omitempty" doc:"ids that count as none, and why"`
 	Domain  string        `json:"domain"`
+	Health  *HostHealth   `json:"health,omitempty" doc:"of the domain; no answer depends on it"`
 	Trace   *policy.Trace `json:"trace"`
 	Text    string        `json:"text" doc:"the same for people"`
 }
@@ -90,6 +91,13 @@ func (a *Actions) Explain(ctx context.Context, who Actor, q Question) (out Expla
 	})
 	if err != nil {
 		return Explanation{}, err
+	}
+	health, err := a.Health(ctx)
+	if err != nil {
+		return Explanation{}, err
+	}
+	if seen, ok := health.Hosts[out.Domain]; ok {
+		out.Health = &seen
 	}
 	return out, nil
 }

@@ -142,6 +142,9 @@ func (a *Actions) fill(ctx context.Context, d *draft, doc *release.Document, sou
 	if err := a.requireApproved(ctx, doc, source); err != nil {
 		return err
 	}
+	if err := a.requireNames(ctx, doc, source); err != nil {
+		return err
+	}
 	d.change.Document, d.change.Operational = doc, &ops
 	d.change.Lists, d.change.Tables = parts.listDigests, parts.tableDigests
 	d.blobs, d.warnings = parts.blobs, slices.Concat(warnings, undone(held), replaced(d.from, doc, parts.listDigests))

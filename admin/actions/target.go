@@ -3,6 +3,7 @@ package actions
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"dispatch.example/dispatch/domain"
@@ -110,6 +111,39 @@ func (t Target) on(action string, doc *release.Document, ops release.Operational
 	default:
 		return release.SetRegion{App: t.App, Region: t.Region, Expect: domain.RegionState(t.Expect), State: domain.RegionState(t.State)}.On(doc, ops)
 	}
+}
+
+// undo is the emergency that sets everything back, nil if there is none: a gray is
+// started again by its plan alone, and a cluster goes back to what the document says.
+func (e Emergency) undo(c change) *Emergency {
+	back := Emergency{Action: e.Action}
+	for _, t := range slices.Backward(e.Targets) {
+		switch e.Action {
+		case SwapEndpoints:
+			t.From, t.To, t.Expect = t.To, t.From, t.To
+		case AbortGray:
+			return nil
+		default:
+			t.State, t.Expect = t.Expect, t.State
+		}
+		back.Targets = append(back.Targets, t)
+	}
+	after := *c.from
+	after.Operational = c.ops
+	ops, err := back.on(&after)
+	if err != nil || !sameServing(c.before(), change{c.from, ops}.after()) {
+		return nil
+	}
+	return &back
+}
+
+// sameServing says whether regions and endpoints are in the same states.
+func sameServing(a, b []release.App) bool {
+	return slices.EqualFunc(a, b, func(x, y release.App) bool {
+		return slices.EqualFunc(x.Regions, y.Regions, func(p, q domain.Region) bool {
+			return p.Condition() == q.Condition() && slices.Equal(serving(&p), serving(&q))
+		})
+	})
 }
 
 // name is what the target is called: mobile/sh, mobile/gray-10-2, sh/k1.

@@ -79,7 +79,7 @@ func TestP16TheClockJumps(t *testing.T) {
 		if a := r.route("app=mobile", "X-Device-Id", "d-1"); a.Region != region {
 			t.Errorf("%s ahead the region is %s, want %s", ahead, a.Region, region)
 		}
-		status, body := r.post("/emergency", fmt.Sprintf(`{"action":"swap","reason":"drill","confirm":"sh","targets":[{"app":"mobile","region":"sh","expect":%q,"from":%q,"to":%q}]}`, from, from, to))
+		status, body := r.post("/emergency", fmt.Sprintf(`{"action":"swap","reason":"drill","confirm":"sh","override":["flap_wait","rate"],"targets":[{"app":"mobile","region":"sh","expect":%q,"from":%q,"to":%q}]}`, from, from, to))
 		if status != http.StatusOK {
 			t.Errorf("%s ahead a swap answers %d %s", ahead, status, body)
 		}

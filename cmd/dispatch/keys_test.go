@@ -79,7 +79,7 @@ func (p *pair) serves(number int) {
 // swap publishes and wants the edge to follow.
 func (p *pair) swap(from, to string, number int) {
 	p.t.Helper()
-	status, body := p.control.post("/emergency", `{"action":"swap","reason":"after a rotation","confirm":"sh","targets":[{"app":"mobile","region":"sh","expect":"`+from+`","from":"`+from+`","to":"`+to+`"}]}`)
+	status, body := p.control.post("/emergency", `{"action":"swap","reason":"after a rotation","confirm":"sh","override":["flap_wait","rate"],"targets":[{"app":"mobile","region":"sh","expect":"`+from+`","from":"`+from+`","to":"`+to+`"}]}`)
 	if status != http.StatusOK {
 		p.t.Fatalf("swap: %d %s", status, body)
 	}

@@ -109,7 +109,7 @@ func TestAnEmergencyGoesOnWhileTheDatabaseIsBehind(t *testing.T) {
 		first.set("mobile/hf:active:draining").ok()
 	})
 	o := c.emergency(swapOut).outcome()
-	if o.Release != 4 || len(o.Warnings) != 1 || !strings.Contains(o.Warnings[0].Detail, "lacks the last 2 releases") {
+	if o.Release != 4 || len(o.Warnings) != 2 || !strings.Contains(o.Warnings[1].Detail, "lacks the last 2 releases") {
 		t.Errorf("the swap answers %+v", o)
 	}
 	if c.current() != 4 || c.serves("mobile", "sh") != "wapabst2.a.com.cn" || c.state("mobile", "hf") != "draining" || !c.contains("staff", "d-3") {

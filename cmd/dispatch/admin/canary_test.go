@@ -219,7 +219,7 @@ func TestAnEmergencySupersedesACanary(t *testing.T) {
 		if o.Release != 3 || o.Canary != "" || o.Acknowledged.Replicas != 2 || o.Acknowledged.Of != 2 || time.Since(start) > 2*time.Second {
 			t.Errorf("the author hears %+v %+v after %s", o, o.Acknowledged, time.Since(start))
 		}
-		if len(o.Warnings) != 1 || !strings.Contains(o.Warnings[0].Detail, "release 2, which only e2 served, is superseded") {
+		if len(o.Warnings) != 2 || !strings.Contains(o.Warnings[1].Detail, "release 2, which only e2 served, is superseded") {
 			t.Errorf("the warnings are %+v", o.Warnings)
 		}
 		time.Sleep(20 * time.Second)
