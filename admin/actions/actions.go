@@ -193,9 +193,9 @@ type Actions struct {
 	rung chan struct{} // holds one token when RunSchedules shall look now
 	door *door         // before the accounts
 
-	grayWatch *grayWatches // what this process saw of running grays
-	asking    turns        // one look-up of a person at a time, for each who asks
-	audited   atomic.Pointer[AuditChecked]
+	grayWatch *grayWatches                  // what this process saw of running grays
+	asking    *turns                        // one look-up of a person at a time, for each who asks
+	audited   *atomic.Pointer[AuditChecked] // the last verification of the trail
 }
 
 // New checks the options.
@@ -223,7 +223,8 @@ func New(opt Options) (*Actions, error) {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	a := &Actions{Options: opt, turn: make(chan struct{}, 1), desk: newDesk(), woke: make(chan struct{}, 1), rung: make(chan struct{}, 1), door: newDoor(opt.Passwords), grayWatch: newGrayWatches()}
+	a := &Actions{Options: opt, turn: make(chan struct{}, 1), desk: newDesk(), woke: make(chan struct{}, 1), rung: make(chan struct{}, 1), door: newDoor(), grayWatch: newGrayWatches(),
+		asking: new(turns), audited: new(atomic.Pointer[AuditChecked])}
 	a.turn <- struct{}{}
 	return a, nil
 }

@@ -29,9 +29,9 @@ type Credentials struct {
 type door struct {
 	byLogin   *backoff
 	byAddress *backoff
-	dummy     func(context.Context) (string, error) // a hash that no password has, made once
 
 	mu     sync.Mutex
+	dummy  string         // a hash that no password has, made once
 	failed map[string]int // by login; those of nobody under ""
 }
 
@@ -44,18 +44,18 @@ const (
 	longestByAddress = 15 * time.Minute
 )
 
-func newDoor(passwords Passwords) *door {
-	var once sync.Mutex
-	var made string
-	return &door{byLogin: newBackoff(freeByLogin, longestByLogin), byAddress: newBackoff(freeByAddress, longestByAddress), failed: map[string]int{},
-		dummy: func(ctx context.Context) (_ string, err error) {
-			once.Lock()
-			defer once.Unlock()
-			if made == "" {
-				made, err = passwords.Hash(ctx, OneTimePassword())
-			}
-			return made, err
-		}}
+func newDoor() *door {
+	return &door{byLogin: newBackoff(freeByLogin, longestByLogin), byAddress: newBackoff(freeByAddress, longestByAddress), failed: map[string]int{}}
+}
+
+// nobodys is a hash that no password has: it costs what comparing with any other does.
+func (d *door) nobodys(ctx context.Context, passwords Passwords) (_ string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.dummy == "" {
+		d.dummy, err = passwords.Hash(ctx, OneTimePassword())
+	}
+	return d.dummy, err
 }
 
 // tooEarly is the refusal of a try before its time.
@@ -125,7 +125,7 @@ func (d *door) welcome(login string, from netip.Addr, now time.Time) {
 func (a *Actions) verify(ctx context.Context, account ledger.Account, c Credentials) (step int64, err error) {
 	hash := account.Password
 	if hash == "" {
-		if hash, err = a.door.dummy(ctx); err != nil {
+		if hash, err = a.door.nobodys(ctx, a.Passwords); err != nil {
 			return 0, err
 		}
 	}

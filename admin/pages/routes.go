@@ -32,6 +32,12 @@ func (p *Pages) table() []page {
 		{"arm-account", "POST /access/accounts/{login}/arm", (*visit).armAccount},
 		{"create-token", "POST /access/tokens", (*visit).createToken},
 		{"revoke-token", "POST /access/tokens/{id}/revoke", (*visit).revokeToken},
+		{"list-grays", "GET /gray", (*visit).grays},
+		{"show-gray", "GET /gray/{app}/{policy}", (*visit).gray},
+		{"preview-gray", "GET /gray/{app}/{policy}/preview", (*visit).previewGray},
+		{"gray", "POST /gray/{app}/{policy}/plan", (*visit).planGray},
+		{"approve-gray", "POST /gray/{app}/{policy}/approve", (*visit).approveGray},
+		{"abort-gray", "POST /gray/{app}/{policy}", (*visit).turnGray},
 		{"explain", "GET /explain", (*visit).ask},
 		{"explain", "POST /explain", (*visit).explain},
 		{"show-fleet", "GET /fleet", (*visit).fleet},
@@ -40,4 +46,15 @@ func (p *Pages) table() []page {
 		{"show-fleet", "GET /events/bar", (*visit).barEvents},
 		{"show-fleet", "GET /events/release/{n}", (*visit).releaseEvents},
 	}
+}
+
+// Row is one page as a test that tries every page sees it.
+type Row struct{ Operation, Pattern string }
+
+// Rows are all pages.
+func (p *Pages) Rows() (rows []Row) {
+	for _, row := range p.table() {
+		rows = append(rows, Row{row.operation, row.pattern})
+	}
+	return rows
 }

@@ -15,15 +15,15 @@ func Local(next string) string {
 	if len(path) < 2 || path[0] != '/' || strings.Trim(path, pathLetters) != "" || strings.Contains(path, "//") || strings.Contains(path, "..") {
 		return first
 	}
+	if known, _, _ := strings.Cut(path[1:], "/"); known == "login" || known == "logout" || known == "api" {
+		return first
+	}
 	values, err := url.ParseQuery(query)
 	if err != nil {
 		return first
 	}
 	if len(values) > 0 {
 		path += "?" + values.Encode()
-	}
-	if known, _, _ := strings.Cut(path[1:], "/"); known == "login" || known == "logout" || known == "api" {
-		return first
 	}
 	return path
 }
