@@ -61,6 +61,7 @@ type publishInput struct {
 	Streamed
 	IfMatch       string `header:"If-Match" example:"412" doc:"number of the release that the document was made from; 0 for the first"`
 	File          string `query:"file" maxLength:"200" example:"bank.yaml" doc:"name of the document, for messages"`
+	Tables        string `query:"tables" maxLength:"10000" example:"cn-prefixes=5f0c…" doc:"digests of tables that were uploaded for the document, where it states none: KEY=DIGEST, with commas between them"`
 	DryRun        bool   `query:"dry_run" doc:"answer the difference, the problems and who would move; change nothing"`
 	ReleaseHolds  bool   `query:"release_holds" doc:"let the document undo operational state, such as last night's swap"`
 	BigMove       bool   `query:"approve_big_move" doc:"let more than a tenth of an app's users move"`
@@ -73,18 +74,37 @@ func (a *API) publish(ctx context.Context, in *publishInput) (*outcome, error) {
 	if err != nil {
 		return nil, err
 	}
+	tables, err := tablesOf(in.Tables)
+	if err != nil {
+		return nil, err
+	}
 	document, err := io.ReadAll(io.LimitReader(in.body, release.MaxDocument+1))
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "bad_body", "the document did not arrive whole").Because(err)
 	}
 	out, err := a.do.Publish(ctx, in.by(ctx), actions.Publication{
-		File: in.File, Document: document, Base: base, DryRun: in.DryRun, ReleaseHolds: in.ReleaseHolds,
+		File: in.File, Document: document, Base: base, Tables: tables, DryRun: in.DryRun, ReleaseHolds: in.ReleaseHolds,
 		BigMove: in.BigMove, RegionRemoved: in.RegionRemoved, AllowEmpty: in.AllowEmpty,
 	})
 	if err != nil {
 		return nil, err
 	}
 	return outcomeOf(out), nil
+}
+
+// tablesOf reads KEY=DIGEST,KEY=DIGEST.
+func tablesOf(text string) (map[string]string, error) {
+	tables := map[string]string{}
+	for pair := range strings.SplitSeq(text, ",") {
+		key, digest, ok := strings.Cut(pair, "=")
+		if pair != "" && (!ok || key == "" || digest == "") {
+			return nil, fault.New(fault.Invalid, "bad_tables", "%q is not KEY=DIGEST", pair).WithHint("POST /api/v1/tables/KEY answers the digest")
+		}
+		if pair != "" {
+			tables[key] = digest
+		}
+	}
+	return tables, nil
 }
 
 // ifMatch reads the number of the release that a change was made from.

@@ -79,18 +79,24 @@ func (a *api) get(ctx context.Context, path string, v any) ([]byte, error) {
 	return a.ask(ctx, request{method: http.MethodGet, path: path}, v)
 }
 
-// request is one call. key makes a write safe to repeat.
+// request is one call. key makes a write safe to repeat. A stream is sent as it
+// comes, and neither it nor what a download brings has a limit of time.
 type request struct {
-	method, path, key string
-	body              any
+	method, path, key, ifMatch string
+	body                       any
+	stream                     io.Reader
+	streamType                 string
 }
 
 // ask sends a request, reads its answer into v and also gives it as it came.
 func (a *api) ask(ctx context.Context, r request, v any) ([]byte, error) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt) // who interrupts a write wants to know its key
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, a.timeout)
-	defer cancel()
+	if r.stream == nil {
+		limited, cancel := context.WithTimeout(ctx, a.timeout)
+		defer cancel()
+		ctx = limited
+	}
 	resp, err := a.send(ctx, r)
 	if err != nil {
 		return nil, a.unanswered(r, err)
@@ -100,8 +106,11 @@ func (a *api) ask(ctx context.Context, r request, v any) ([]byte, error) {
 	if err != nil {
 		return nil, a.unanswered(r, err)
 	}
-	if resp.StatusCode != http.StatusOK {
+	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusNoContent {
 		return nil, a.refusal(r, resp, answer)
+	}
+	if v == nil {
+		return answer, nil
 	}
 	if err := json.Unmarshal(answer, v); err != nil {
 		return nil, a.stranger(r.path, err)
@@ -115,20 +124,50 @@ func (a *api) stranger(path string, cause error) error {
 		Because(cause).WithHint("is --server the admin API?")
 }
 
+// download copies an answer to w as it comes.
+func (a *api) download(ctx context.Context, path string, w io.Writer) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
+	r := request{method: http.MethodGet, path: path}
+	resp, err := a.send(ctx, r)
+	if err != nil {
+		return a.unanswered(r, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // what is cut off is no problem document
+		return a.refusal(r, resp, answer)
+	}
+	if _, err := io.Copy(w, resp.Body); err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	return nil
+}
+
 func (a *api) send(ctx context.Context, r request) (*http.Response, error) {
-	var body bytes.Buffer
+	var buffer bytes.Buffer
+	body := r.stream
+	if body == nil {
+		body = &buffer
+	}
 	if r.body != nil {
-		if err := json.NewEncoder(&body).Encode(r.body); err != nil {
+		if err := json.NewEncoder(&buffer).Encode(r.body); err != nil {
 			return nil, fmt.Errorf("write request: %w", err)
 		}
 	}
-	req, err := http.NewRequestWithContext(ctx, r.method, a.base+"/api/v1"+r.path, &body)
+	req, err := http.NewRequestWithContext(ctx, r.method, a.base+"/api/v1"+r.path, body)
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}
 	req.Header.Set("Authorization", "Bearer "+a.token)
 	if r.body != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if r.stream != nil {
+		req.Header.Set("Content-Type", r.streamType)
+	}
+	if r.ifMatch != "" {
+		req.Header.Set("If-Match", r.ifMatch)
 	}
 	if r.key != "" {
 		req.Header.Set("Idempotency-Key", r.key)

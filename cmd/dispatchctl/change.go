@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -16,40 +17,40 @@ import (
 
 // change is what every write has.
 type change struct {
-	Reason string `required:"" help:"Why; people read it in the audit trail."`
-	Yes    bool   `help:"Do it without asking at the terminal."`
-	Key    string `placeholder:"KEY" help:"Idempotency-Key, to ask again when an answer was lost (default: a new one)."`
+	Reason  string `required:"" help:"Why; people read it in the audit trail."`
+	Confirm string `placeholder:"NAME" help:"The name of what is changed, instead of typing it at the terminal."`
+	Key     string `placeholder:"KEY" help:"Idempotency-Key, to ask again when an answer was lost (default: a new one)."`
 }
 
-// deed is one write. word is what a person types to confirm it.
+// deed is one write. word is what a person types to confirm it. Where the server
+// compares it, body takes what was typed, and preview shows what stands in the way.
 type deed struct {
-	what, word, path string
-	body             any
+	what, word, method, path string
+	ifMatch                  string
+	body                     any
+	confirmed                func(typed string) any                                   // instead of body
+	preview                  func(context.Context, *program) (word string, err error) // nil: word is known
 }
 
 // do confirms the deed, sends it and prints how far it has come.
 func (c change) do(ctx context.Context, p *program, d deed) error {
-	if !c.Yes {
-		if err := p.confirm(d); err != nil {
-			return err
-		}
-	}
-	key := c.Key
-	if key == "" {
-		key = "dispatchctl-" + rand.Text()
-	}
 	var out outcome
-	answer, err := p.ask(ctx, request{method: http.MethodPost, path: d.path, key: key, body: d.body}, &out)
+	answer, err := c.send(ctx, p, d, &out)
 	if err != nil {
 		return err
 	}
 	if out.Release == 0 {
 		return p.stranger(d.path, nil)
 	}
+	return p.showOutcome(answer, out, "")
+}
+
+// showOutcome prints how far a change has come, behind what else there is to say.
+func (p *program) showOutcome(answer []byte, out outcome, before string) error {
 	for _, w := range out.Warnings {
 		fmt.Fprintln(p.log, "warning:", printable(w.String()))
 	}
-	if err := p.show(answer, printable(out.String())); err != nil {
+	if err := p.show(answer, before+printable(out.String())); err != nil {
 		return err
 	}
 	if out.lagging() {
@@ -58,26 +59,62 @@ func (c change) do(ctx context.Context, p *program, d deed) error {
 	return nil
 }
 
-// confirm asks whoever sits at the terminal. Without one it refuses: a script says --yes.
-func (p *program) confirm(d deed) error {
-	typed := ""
-	if p.asks {
+// send confirms the deed, sends it and reads its answer into v.
+func (c change) send(ctx context.Context, p *program, d deed, v any) ([]byte, error) {
+	typed, err := c.typed(ctx, p, d)
+	if err != nil {
+		return nil, err
+	}
+	body := d.body
+	if d.confirmed != nil {
+		body = d.confirmed(typed)
+	}
+	return p.ask(ctx, request{method: cmp.Or(d.method, http.MethodPost), path: d.path, key: c.key(), ifMatch: d.ifMatch, body: body}, v)
+}
+
+// key is the idempotency key of the write.
+func (c change) key() string {
+	if c.Key != "" {
+		return c.Key
+	}
+	return "dispatchctl-" + rand.Text()
+}
+
+// typed is the word that confirms the deed: from --confirm, or typed by whoever
+// sits at the terminal. What the server compares goes to it as it is.
+func (c change) typed(ctx context.Context, p *program, d deed) (string, error) {
+	if c.Confirm != "" && d.confirmed != nil {
+		return c.Confirm, nil
+	}
+	typed := c.Confirm
+	if typed == "" {
+		if !p.asks {
+			return "", usageError{fault.New(fault.Invalid, "not_confirmed", "not confirmed; nothing was changed").
+				WithHint("--confirm " + d.word + ", where nobody can be asked")}
+		}
+		if d.preview != nil {
+			word, err := d.preview(ctx, p)
+			if err != nil {
+				return "", err
+			}
+			d.word = or(word, d.word)
+		}
 		fmt.Fprintf(p.log, "%s, on %s\ntype %s to do it: ", printable(d.what), p.base, printable(d.word))
 		line, err := bufio.NewReader(p.in).ReadString('\n')
 		if errors.Is(err, io.EOF) {
 			fmt.Fprintln(p.log)
 		} else if err != nil {
-			return fmt.Errorf("read confirmation: %w", err)
+			return "", fmt.Errorf("read confirmation: %w", err)
 		}
 		typed = strings.TrimSpace(line)
 	}
-	switch typed {
-	case d.word:
-		return nil
-	case "":
-		return usageError{fault.New(fault.Invalid, "not_confirmed", "not confirmed; nothing was changed").WithHint("--yes, where nobody can be asked")}
+	switch {
+	case strings.EqualFold(typed, d.word):
+		return typed, nil
+	case typed == "":
+		return "", usageError{fault.New(fault.Invalid, "not_confirmed", "not confirmed; nothing was changed").WithHint("--confirm " + d.word + ", where nobody can be asked")}
 	default:
-		return fault.New(fault.Invalid, "not_confirmed", "%q is not %s; nothing was changed", typed, d.word)
+		return "", fault.New(fault.Invalid, "not_confirmed", "%q is not %s; nothing was changed", typed, d.word)
 	}
 }
 

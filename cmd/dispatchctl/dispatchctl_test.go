@@ -97,29 +97,29 @@ func TestCommandsAskAndPrint(t *testing.T) {
 		answer, args, asks, body string
 		want                     printed
 	}{
-		"a swap that all serve": {answer: "done.json", args: "swap mobile/sh sh-main sh-spare --expect sh-main --reason burns --yes",
+		"a swap that all serve": {answer: "done.json", args: "swap mobile/sh sh-spare --from sh-main --expect sh-main --reason burns --confirm sh",
 			asks: "POST /api/v1/emergency",
 			body: `{"action":"swap","reason":"burns","confirm":"sh","targets":[{"app":"mobile","region":"sh","expect":"sh-main","from":"sh-main","to":"sh-spare"}]}`,
 			want: printed{0, "v2 on 2/2 after 0.012 s\n", ""}},
-		"a region that somebody does not turn off yet": {answer: "lagging.json", args: "region mobile/hf off --expect active --reason flood --yes",
+		"a region that somebody does not turn off yet": {answer: "lagging.json", args: "region mobile/hf off --expect active --reason flood --confirm hf",
 			asks: "POST /api/v1/emergency",
 			body: `{"action":"region_state","reason":"flood","confirm":"hf","targets":[{"app":"mobile","region":"hf","expect":"active","state":"off"}]}`,
 			want: printed{3, "v8 on 1/2\n  hf-1 serves no release: refused: host_outside_suffixes: app corporate: a golden request got the host \"corp-hf.bank.example\"\n    try: the allowed suffixes are set at start only: --allowed-suffixes\n", ""}},
-		"a swap that is refused": {answer: "mismatch.json", args: "swap mobile/sh sh-main sh-spare --expect sh-main --reason burns --yes",
+		"a swap that is refused": {answer: "mismatch.json", args: "swap mobile/sh sh-spare --from sh-main --expect sh-main --reason burns --confirm sh",
 			asks: "POST /api/v1/emergency",
 			body: `{"action":"swap","reason":"burns","confirm":"sh","targets":[{"app":"mobile","region":"sh","expect":"sh-main","from":"sh-main","to":"sh-spare"}]}`,
 			want: printed{1, "", "dispatchctl: the serving endpoints of sh are now: sh-spare (expect_mismatch)\n  targets[0]: mobile/sh: the serving endpoints of sh are now: sh-spare (look again, then repeat with the current value)\ntry: look again, then repeat with the current value\n"}},
-		"a reason that is too short": {answer: "bad-request.json", args: "region mobile/sh off --expect active --reason x --yes",
+		"a reason that is too short": {answer: "bad-request.json", args: "region mobile/sh off --expect active --reason x --confirm sh",
 			asks: "POST /api/v1/emergency",
 			body: `{"action":"region_state","reason":"x","confirm":"sh","targets":[{"app":"mobile","region":"sh","expect":"active","state":"off"}]}`,
 			want: printed{1, "", "dispatchctl: validation failed (bad_request)\n  reason: expected length >= 3\n  targets[0].state: expected value to be one of \"active, draining, off, standby, open, frozen\"\ntry: GET /api/v1/openapi.json lists all paths and what they take\n"}},
-		"relive with warnings": {answer: "warnings.json", args: "relive 1 --reason back --yes",
-			asks: "POST /api/v1/releases/1/relive", body: `{"confirm":"release 1","reason":"back"}`,
+		"relive with warnings": {answer: "warnings.json", args: "relive 1 --reason back --confirm 1",
+			asks: "POST /api/v1/releases/1/relive", body: `{"reason":"back","confirm":"release 1"}`,
 			want: printed{0, "v7 on 2/2 after 0.029 s\n", "warning: apps[0].origins[2].geoip: this replica has no city database, so this origin never answers\nwarning: apps[0].policies[2].when.asn: this replica has no ASN database, so this never holds\nwarning: release 6, which only hf-1 served, is superseded (whoever made it publishes it again on top of this one)\n"}},
-		"adopt": {answer: "done.json", args: "releases adopt --reason restored --yes",
+		"adopt": {answer: "done.json", args: "releases adopt --reason restored --confirm adopt",
 			asks: "POST /api/v1/releases/adopt", body: `{"reason":"restored"}`,
 			want: printed{0, "v2 on 2/2 after 0.012 s\n", ""}},
-		"reconcile, which goes to a canary": {answer: "canary.json", args: "override reconcile hf-1 --reason over --yes",
+		"reconcile, which goes to a canary": {answer: "canary.json", args: "override reconcile hf-1 --reason over --confirm hf-1",
 			asks: "POST /api/v1/overrides/reconcile", body: `{"reason":"over","replica":"hf-1"}`,
 			want: printed{0, "v6 on its canary hf-1, 1/1 after 0.016 s\nthe others follow when it has served well; dispatchctl fleet shows when\n", ""}},
 		"a fleet with a canary": {answer: "fleet-canary.json", args: "fleet", asks: "GET /api/v1/fleet",
@@ -167,7 +167,7 @@ func TestCommandsAskAndPrint(t *testing.T) {
 func TestJSONIsTheAnswerItself(t *testing.T) {
 	t.Parallel()
 	for file, args := range map[string]string{"fleet-override.json": "fleet", "release.json": "releases show 2",
-		"lagging.json": "relive 1 --reason back --yes"} {
+		"lagging.json": "relive 1 --reason back --confirm 1"} {
 		server, _ := recorded(t, file)
 		want, err := os.ReadFile(filepath.Join("testdata", file))
 		if err != nil {
@@ -210,7 +210,7 @@ func TestAnswersDoNotCommandTheTerminal(t *testing.T) {
 		}
 	}))
 	t.Cleanup(s.Close)
-	for _, args := range []string{"fleet", "releases", "releases show 1", "relive 1 --reason back --yes"} {
+	for _, args := range []string{"fleet", "releases", "releases show 1", "relive 1 --reason back --confirm 1"} {
 		got := ctl(t, s.URL, streams{}, strings.Fields(args)...)
 		if strings.ContainsAny(got.out+got.log, "\x1b\u202e\r") || !strings.Contains(got.out+got.log, "·[2J·") {
 			t.Errorf("%s prints\n%q", args, got.out+got.log)
@@ -220,30 +220,32 @@ func TestAnswersDoNotCommandTheTerminal(t *testing.T) {
 
 func TestChangesAreConfirmed(t *testing.T) {
 	t.Parallel()
-	const swap = "swap mobile/sh sh-main sh-spare --expect sh-main --reason burns"
+	const swap = "swap mobile/sh sh-spare --from sh-main --expect sh-main --reason burns"
 	for name, c := range map[string]struct {
 		args, typed string
 		asks        bool
 		exit        int
 		done        bool
 	}{
-		"the area of a swap":        {swap, "mobile/sh\n", true, 0, true},
-		"the number of a release":   {"relive 7 --reason back", "7\n", true, 0, true},
+		"the region of a swap":      {swap, "sh\n", true, 0, true},
+		"the number of a release":   {"relive 7 --reason back", "release 7\n", true, 0, true},
 		"the word adopt":            {"releases adopt --reason back", "adopt", true, 0, true},
 		"a replica":                 {"override reconcile hf-1 --reason back", " hf-1 \n", true, 0, true},
-		"the wrong area":            {swap, "mobile/hf\n", true, 1, false},
-		"yes is not the area":       {swap, "yes\n", true, 1, false},
-		"an empty line":             {swap, "\n", true, 2, false},
-		"nobody answers":            {swap, "", true, 2, false},
-		"no terminal":               {swap, "mobile/sh\n", false, 2, false},
-		"no terminal, but --yes":    {swap + " --yes", "", false, 0, true},
-		"a terminal, and yet --yes": {swap + " --yes", "", true, 0, true},
+		"the wrong region":          {swap, "hf\n", true, 1, false},
+		"yes is not the region":     {swap, "yes\n", true, 1, false},
+		"an empty line":             {swap, "\n", true, exitUsage, false},
+		"nobody answers":            {swap, "", true, exitUsage, false},
+		"no terminal":               {swap, "sh\n", false, exitUsage, false},
+		"no terminal, but the name": {swap + " --confirm sh", "", false, 0, true},
+		"a terminal, and the name":  {swap + " --confirm sh", "", true, 0, true},
+		"another name of a replica": {"override reconcile hf-1 --reason back --confirm hf-2", "", false, 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server, asked := recorded(t, "done.json")
 			got := ctl(t, server, streams{in: strings.NewReader(c.typed), asks: c.asks}, strings.Fields(c.args)...)
-			if got.exit != c.exit || (len(asked.all()) == 1) != c.done {
+			writes := slices.DeleteFunc(asked.all(), func(q question) bool { return q.key == "" }) // the others only look
+			if got.exit != c.exit || (len(writes) == 1) != c.done {
 				t.Errorf("exit %d, asked %v\n%s", got.exit, asked.all(), got.log)
 			}
 			if !c.done && !strings.Contains(got.log, "nothing was changed") {
@@ -257,15 +259,16 @@ func TestCommandLinesThatAskNothing(t *testing.T) {
 	t.Parallel()
 	server, asked := recorded(t, "done.json")
 	for args, want := range map[string]string{
-		"":     "try: dispatchctl --help",
-		"flet": "try: dispatchctl --help",
-		"swap mobile a b --expect a --reason r --yes":               `"mobile" is not APP/REGION`,
-		"swap mobile/sh/x a b --expect a --reason r --yes":          `is not APP/REGION`,
-		"swap mobile/sh a b --reason r --yes":                       "--expect",
-		"swap mobile/sh a b --expect a --yes":                       "--reason",
+		"":                                    "try: dispatchctl --help",
+		"flet":                                "try: dispatchctl --help",
+		"swap mobile b --expect a --reason r": `"mobile" is not APP/REGION`,
+		"swap mobile/sh/x b --expect a --reason r":                  `is not APP/REGION`,
+		"swap mobile/sh b --expect a --confirm sh":                  "--reason",
+		"plan testdata/none.yaml":                                   "read document",
+		"completion tcsh":                                           `"bash"`,
 		"region mobile/sh gone --expect off --reason r":             `"draining"`,
 		"region mobile/sh off --expect open --reason r":             `--expect must be one of`,
-		"relive seven --reason r --yes":                             "try: dispatchctl relive --help",
+		"relive seven --reason r":                                   "try: dispatchctl relive --help",
 		"audit verify --rows 3":                                     "--rows and --head must be used together",
 		"fleet --token " + "x":                                      "unknown flag --token",
 		"fleet --server localhost:8081":                             "http://HOST:PORT",
@@ -298,7 +301,7 @@ func TestALostAnswerNamesTheKey(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	}))
 	t.Cleanup(s.Close)
-	args := strings.Fields("relive 1 --reason back --yes")
+	args := strings.Fields("relive 1 --reason back --confirm 1")
 	for _, how := range []string{"cut", "502 of a proxy"} {
 		got := ctl(t, s.URL, streams{}, args...)
 		m := regexp.MustCompile(`the same command with --key (\S+), which`).FindStringSubmatch(got.log)
@@ -343,7 +346,7 @@ func TestOtherAnswers(t *testing.T) {
 	t.Cleanup(func() { close(release) })
 	for path, want := range map[string]string{"/moved": "answers 307 Temporary Redirect (bad_answer)", "/html": "is not that of dispatch",
 		"/empty": "is not that of dispatch", "/slow": "deadline exceeded"} {
-		got := ctl(t, s.URL+path, streams{}, "relive", "1", "--reason", "back", "--yes", "--timeout", "100ms")
+		got := ctl(t, s.URL+path, streams{}, "relive", "1", "--reason", "back", "--confirm", "1", "--timeout", "100ms")
 		if got.exit != exitFailed || got.out != "" || !strings.Contains(got.log, want) {
 			t.Errorf("%s: exit %d\n%s%s", path, got.exit, got.out, got.log)
 		}
@@ -365,7 +368,7 @@ func TestPlainTextBeyondLoopbackIsSaid(t *testing.T) {
 func TestHelpSaysTheExitStatuses(t *testing.T) {
 	t.Parallel()
 	got := ctl(t, "http://127.0.0.1:1", streams{}, "--help")
-	if got.exit != 0 || !strings.Contains(strings.Join(strings.Fields(got.out), " "), "0 done; 1 refused or failed; 2 not understood, nothing was asked; 3 done, but a replica does not serve it yet") {
+	if got.exit != 0 || !strings.Contains(strings.Join(strings.Fields(got.out), " "), "0 done; 1 refused or failed; 2 from plan: there is a difference; 3 done, but a replica does not serve it yet; 64 not understood, nothing was asked") {
 		t.Errorf("exit %d\n%s%s", got.exit, got.out, got.log)
 	}
 }

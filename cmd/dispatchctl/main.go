@@ -27,17 +27,39 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+	"github.com/willabides/kongplete"
 )
 
 // commands is the whole command line.
 type commands struct {
-	Fleet    fleetCmd    `cmd:"" help:"Every replica and what it serves, and how far the newest release has come."`
-	Releases releasesCmd `cmd:"" help:"List releases, show one, adopt what is served after a restore."`
-	Relive   reliveCmd   `cmd:"" help:"Make the document of an earlier release live again, everywhere at once."`
-	Swap     swapCmd     `cmd:"" help:"Let another endpoint serve a region, everywhere at once."`
-	Region   regionCmd   `cmd:"" help:"Make a region active, draining or off, everywhere at once."`
-	Override overrideCmd `cmd:"" help:"What was done on a replica with dispatch override."`
-	Audit    auditCmd    `cmd:"" help:"The audit trail."`
+	Swap    swapCmd    `cmd:"" group:"Emergency" help:"Let another endpoint serve a region, everywhere at once."`
+	Region  regionCmd  `cmd:"" group:"Emergency" help:"Make a region active, draining or off, everywhere at once."`
+	Cluster clusterCmd `cmd:"" group:"Emergency" help:"Take all endpoints of a cluster out, or give them back, everywhere at once."`
+	Freeze  freezeCmd  `cmd:"" group:"Emergency" help:"Stop normal changes and automation; emergencies go on."`
+	Relive  reliveCmd  `cmd:"" group:"Emergency" help:"Make the document of an earlier release live again, everywhere at once."`
+	Drill   drillCmd   `cmd:"" group:"Emergency" help:"Swap a region to its standby and back, to know that it works."`
+
+	Plan     planCmd     `cmd:"" group:"Changes" help:"What a document would change; ends with 2 if it would."`
+	Apply    applyCmd    `cmd:"" group:"Changes" help:"Publish a document, or make a draft of it for a second person."`
+	Diff     diffCmd     `cmd:"" group:"Changes" help:"What release B has changed since release A."`
+	Draft    draftCmd    `cmd:"" group:"Changes" help:"Changes that nobody serves yet: approve, schedule, publish."`
+	Gray     grayCmd     `cmd:"" group:"Changes" help:"Shares that grow by steps."`
+	List     listCmd     `cmd:"" group:"Changes" help:"Lists of users and devices."`
+	Host     hostCmd     `cmd:"" group:"Changes" help:"Hosts that people may be sent to."`
+	Releases releasesCmd `cmd:"" group:"Changes" help:"List releases, show one, sign an emergency, adopt what is served after a restore."`
+	Override overrideCmd `cmd:"" group:"Changes" help:"What was done on a replica with dispatch override."`
+	Export   exportCmd   `cmd:"" group:"Changes" help:"Write an app's rules for HAProxy or nginx, or its ranges of buckets."`
+
+	Apps    appsCmd    `cmd:"" group:"Looking" help:"Apps, their regions and endpoints, as they serve."`
+	Explain explainCmd `cmd:"" group:"Looking" help:"Why a request would get its answer."`
+	Fleet   fleetCmd   `cmd:"" group:"Looking" help:"Every replica and what it serves, and how far the newest release has come."`
+	Probes  probesCmd  `cmd:"" group:"Looking" help:"Which hosts are up, since when, and why not."`
+	Traffic trafficCmd `cmd:"" group:"Looking" help:"Answers by the minute."`
+	Pending pendingCmd `cmd:"" group:"Looking" help:"What waits for a second person."`
+	Audit   auditCmd   `cmd:"" group:"Looking" help:"The audit trail: list, export, verify."`
+
+	Token      tokenCmd      `cmd:"" group:"Access" help:"Tokens of pipelines and people."`
+	Completion completionCmd `cmd:"" group:"Access" help:"Print what makes a shell complete these commands."`
 
 	serverFlags
 	Output string `short:"o" enum:"table,json" default:"table" help:"table for people, json as the API answers."`
@@ -47,20 +69,24 @@ const description = `dispatchctl asks and changes a running dispatch over its ad
 
 The token is in $DISPATCH_TOKEN or in --token-file; no flag takes it, because others can read command lines.
 
-A change needs --yes, or the name of what it changes typed at the terminal.
+A change is confirmed by typing the name of what it changes: at the terminal, or in a script with --confirm NAME. The server compares it, too.
 
-Exit status: 0 done; 1 refused or failed; 2 not understood, nothing was asked; 3 done, but a replica does not serve it yet.`
+Exit status: 0 done; 1 refused or failed; 2 from plan: there is a difference; 3 done, but a replica does not serve it yet; 64 not understood, nothing was asked.`
 
 // The exit statuses that description promises.
 const (
-	exitFailed  = 1
-	exitUsage   = 2
-	exitLagging = 3
+	exitFailed    = 1
+	exitDifferent = 2
+	exitLagging   = 3
+	exitUsage     = 64 // as sysexits.h has it
 )
 
 // errLagging is a change that is done and that some replica does not serve yet.
 // What was printed says who.
 var errLagging = errors.New("a replica does not serve the release yet")
+
+// errDifferent is a plan that would change something. What was printed says what.
+var errDifferent = errors.New("there is a difference")
 
 // usageError is a command line that asks for nothing that can be done.
 type usageError struct{ error }
@@ -103,6 +129,7 @@ func run(ctx context.Context, args []string, s streams) int {
 		fmt.Fprintln(s.log, "dispatchctl:", err)
 		return exitUsage
 	}
+	kongplete.Complete(parser) // ends the process if the shell asks what comes next
 	parsed, err := parser.Parse(args)
 	if exit >= 0 { // --help has answered
 		return exit
@@ -110,6 +137,9 @@ func run(ctx context.Context, args []string, s streams) int {
 	if err != nil {
 		fmt.Fprintf(s.log, "dispatchctl: %v\ntry: %s --help\n", err, helpFor(err))
 		return exitUsage
+	}
+	if parsed.Command() == "completion <shell>" { // asks nobody
+		return status(cli.Completion.Run(&program{streams: s}), s.log)
 	}
 	server, err := cli.open(s.log)
 	if err == nil {
@@ -126,6 +156,8 @@ func status(err error, log io.Writer) int {
 		return 0
 	case errors.Is(err, errLagging):
 		return exitLagging
+	case errors.Is(err, errDifferent):
+		return exitDifferent
 	}
 	fmt.Fprintln(log, "dispatchctl:", printable(err.Error()))
 	if _, ok := errors.AsType[usageError](err); ok {

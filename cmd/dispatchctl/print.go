@@ -18,6 +18,14 @@ func (p *program) show(answer []byte, text string) error {
 	return err
 }
 
+// showRows prints a table, or what to say where it would have a head alone.
+func (p *program) showRows(answer []byte, rows [][]string, none string) error {
+	if len(rows) == 1 {
+		return p.show(answer, none+"\n")
+	}
+	return p.show(answer, table(rows, false))
+}
+
 // printable is text that a terminal shows and does not obey. Reasons come from
 // people, and a replica says of itself what it likes.
 func printable(text string) string {

@@ -13,9 +13,10 @@ import (
 )
 
 type releasesCmd struct {
-	List  releasesListCmd  `cmd:"" default:"withargs" help:"Releases, newest first."`
-	Show  releasesShowCmd  `cmd:"" help:"One release; -o json has its document and signature."`
-	Adopt releasesAdoptCmd `cmd:"" help:"Bring what is served into a database that was restored from a backup."`
+	List   releasesListCmd   `cmd:"" default:"withargs" help:"Releases, newest first."`
+	Show   releasesShowCmd   `cmd:"" help:"One release; -o json has its document and signature."`
+	Review releasesReviewCmd `cmd:"" help:"Sign an emergency that somebody else made."`
+	Adopt  releasesAdoptCmd  `cmd:"" help:"Bring what is served into a database that was restored from a backup."`
 }
 
 type releasesListCmd struct {
@@ -114,14 +115,51 @@ func (c *releasesAdoptCmd) Run(ctx context.Context, p *program) error {
 
 type reliveCmd struct {
 	N uint64 `arg:"" help:"The release whose document shall serve again; swaps and region states stay as they are now."`
-	change
+	atOnce
 }
 
 // Run is one of the emergencies: it skips the canary.
 func (c *reliveCmd) Run(ctx context.Context, p *program) error {
 	n := strconv.FormatUint(c.N, 10)
-	return c.do(ctx, p, deed{what: "The document of release " + n + " serves again, everywhere", word: n,
-		path: "/releases/" + n + "/relive", body: map[string]string{"confirm": "release " + n, "reason": c.Reason}})
+	path := "/releases/" + n + "/relive"
+	return c.do(ctx, p, deed{what: "The document of release " + n + " serves again, everywhere", word: "release " + n, path: path,
+		confirmed: func(typed string) any {
+			if typed == n { // where no environment stands before it
+				typed = "release " + n
+			}
+			return struct {
+				Reason   string   `json:"reason"`
+				Confirm  string   `json:"confirm"`
+				Override []string `json:"override,omitempty"`
+			}{c.Reason, typed, c.Override}
+		},
+		preview: func(ctx context.Context, p *program) (string, error) {
+			var v struct {
+				Confirm string   `json:"confirm"`
+				Preview *preview `json:"preview"`
+			}
+			if _, err := p.get(ctx, path, &v); err != nil {
+				return "", err
+			}
+			if v.Preview != nil {
+				fmt.Fprint(p.log, printable(v.Preview.String()))
+			}
+			return v.Confirm, nil
+		}})
+}
+
+type releasesReviewCmd struct {
+	N uint64 `arg:"" help:"The release that the emergency made."`
+	change
+}
+
+// Run signs an emergency as its second person.
+func (c *releasesReviewCmd) Run(ctx context.Context, p *program) error {
+	n := strconv.FormatUint(c.N, 10)
+	if _, err := c.send(ctx, p, deed{what: "You have looked at release " + n + " and stand by it", word: n, path: "/releases/" + n + "/review", body: reasoned{c.Reason}}, nil); err != nil {
+		return err
+	}
+	return p.show([]byte("{}"), version(c.N)+" is signed\n")
 }
 
 // reasoned is the body of a write that says nothing else.

@@ -68,15 +68,15 @@ func TestABadNight(t *testing.T) {
 		want string // in what is printed
 	}{
 		{"fleet", 0, `^head v1  all v1  canary none\nREPLICA .*\nsh-1 +current +v1 +\d+s +sh\n$`},
-		{"swap mobile/sh sh-main sh-spare --expect sh-main --reason burns --yes --key night-1", 0, `^v2 on 1/1 after 0\.\d+ s\n$`},
-		{"swap mobile/sh sh-main sh-spare --expect sh-main --reason burns --yes --key night-1", 0, `^v2 on 1/1 after 0\.\d+ s\n$`},
-		{"swap mobile/sh sh-main sh-spare --expect sh-main --reason burns --yes", 1, `are now: sh-spare \(expect_mismatch\)\n[\s\S]*\ntry: `},
-		{"region mobile/hf off --expect active --reason flood --yes", 0, `^v3 on 1/1`},
-		{"region mobile/sh off --expect active --reason flood --yes", 1, `\(last_region\)`},
-		{"region mobile/hf active --expect off --reason dry --yes", 0, `^v4 on 1/1`},
-		{"relive 1 --reason back --yes", 0, `v5 on 1/1`},
-		{"releases adopt --reason restored --yes", 0, `(?s)v5 on 1/1.*warning: the database has release 5 already`},
-		{"override reconcile sh-1 --reason over --yes", 1, `\(no_override\)`},
+		{"swap mobile/sh sh-spare --from sh-main --expect sh-main --reason burns --confirm sh --key night-1 --override flap_wait,rate", 0, `^v2 on 1/1 after 0\.\d+ s\n$`},
+		{"swap mobile/sh sh-spare --from sh-main --expect sh-main --reason burns --confirm sh --key night-1 --override flap_wait,rate", 0, `^v2 on 1/1 after 0\.\d+ s\n$`},
+		{"swap mobile/sh sh-spare --from sh-main --expect sh-main --reason burns --confirm sh --override flap_wait,rate", 1, `are now: sh-spare \(expect_mismatch\)\n[\s\S]*\ntry: `},
+		{"region mobile/hf off --expect active --reason flood --confirm hf --override flap_wait,rate", 0, `^v3 on 1/1`},
+		{"region mobile/sh off --expect active --reason flood --confirm sh --override flap_wait,rate", 1, `\(last_region\)`},
+		{"region mobile/hf active --expect off --reason dry --confirm hf --override flap_wait,rate", 0, `^v4 on 1/1`},
+		{"relive 1 --reason back --confirm 1 --override flap_wait,rate", 0, `v5 on 1/1`},
+		{"releases adopt --reason restored --confirm adopt", 0, `(?s)v5 on 1/1.*warning: the database has release 5 already`},
+		{"override reconcile sh-1 --reason over --confirm sh-1", 1, `\(no_override\)`},
 		{"releases", 0, `RELEASE .*\nv5 .* relive .* back\nv4 .* region_state .* dry\n(v.*\n)*v1 .* publish .*\n$`},
 		{"releases show 2", 0, `release   v2, made on v1[\s\S]*action    swap\n[\s\S]*"sh/sh-spare":{"state":"active"`},
 		{"releases show 99", 1, `\(unknown_release\)`},
@@ -89,7 +89,7 @@ func TestABadNight(t *testing.T) {
 		}
 	}
 	for recording, args := range map[string]string{"fleet-canary.json": "fleet", "releases.json": "releases", "release.json": "releases show 2",
-		"verify.json": "audit verify", "done.json": "relive 1 --reason back --yes"} {
+		"verify.json": "audit verify", "done.json": "relive 1 --reason back --confirm 1 --override rate"} {
 		sameShape(t, recording, ctlWith(t, file, server, streams{}, append(strings.Fields(args), "-o", "json")...).out)
 	}
 	t.Run("an unknown token", func(t *testing.T) {
