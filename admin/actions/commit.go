@@ -32,6 +32,7 @@ type Preview struct {
 	Buckets []release.BucketMove `json:"buckets" doc:"of 10,000, by policy and otherwise; from and to are regions, empty for the next policy. Exact, unless redrawn: then another salt or id draws the buckets anew and this is to be expected"`
 	// Moved is how many of 10,000 synthetic requests would get another region, by app.
 	Moved   map[string]int `json:"moved" doc:"of 10,000 synthetic requests, by app; labelled so because no real traffic is in it"`
+	Impact  *Impact        `json:"impact,omitempty" doc:"on requests that replicas had in the last hour"`
 	Needs   []Need         `json:"needs" doc:"why a second person must agree; empty: one is enough"`
 	Refused *Veto          `json:"refused,omitempty" doc:"why the change would be refused as it was asked for"`
 }
@@ -57,9 +58,13 @@ type draft struct {
 	paper          *ledger.Paper     // that two people agreed to and that is published with it; nil: none
 }
 
-// preview weighs the draft, and says beside that what a caller hears of a dry run.
+// preview weighs the draft, and says beside that what a caller hears of a dry run. It
+// waits for replicas that try the draft, so whoever calls it must not have the turn.
 func (a *Actions) preview(ctx context.Context, d draft) (Outcome, error) {
 	p, err := a.weigh(ctx, d)
+	if err == nil {
+		p.Impact, err = a.impact(ctx, d)
+	}
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -102,6 +107,11 @@ func (a *Actions) weigh(ctx context.Context, d draft) (*Preview, error) {
 		if p.Needs, err = a.needs(ctx, d.from, next, p.Moved); err != nil {
 			return nil, err
 		}
+		lists, err := a.listNeeds(ctx, d, next)
+		if err != nil {
+			return nil, err
+		}
+		p.Needs = append(p.Needs, lists...)
 	}
 	err = a.Loader.Guard(snapshot, cur)
 	if e, ok := errors.AsType[*fault.Error](err); ok && e.Kind == fault.Denied {

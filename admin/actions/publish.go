@@ -42,6 +42,7 @@ func (a *Actions) Publish(ctx context.Context, w Write, p Publication) (Outcome,
 		if err != nil {
 			return Outcome{}, fmt.Errorf("write document as JSON: %w", err)
 		}
+		var dry *draft
 		err = a.alone(ctx, func(ctx context.Context) error {
 			h, err := a.startingAt(ctx, p.Base, doc)
 			if err != nil {
@@ -55,8 +56,8 @@ func (a *Actions) Publish(ctx context.Context, w Write, p Publication) (Outcome,
 			d.change.Cause = release.Cause{Action: d.action, By: w.Actor.Name, Reason: w.Reason}
 			d.change.Approve = release.Approval{BigMove: p.BigMove, RegionRemoved: p.RegionRemoved}
 			if p.DryRun {
-				out, err = a.preview(ctx, d)
-				return err
+				dry = &d
+				return nil
 			}
 			if err := a.secondPerson(ctx, &d, digestOf(p.Base, release.DigestOf(h.newest.Manifest), normal, p)); err != nil {
 				return err
@@ -66,6 +67,9 @@ func (a *Actions) Publish(ctx context.Context, w Write, p Publication) (Outcome,
 			}
 			return err
 		})
+		if err == nil && dry != nil { // without the turn: replicas try it, and nobody waits behind them
+			out, err = a.preview(ctx, *dry)
+		}
 		return out, err
 	})
 	if err == nil {
