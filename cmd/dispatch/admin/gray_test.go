@@ -124,7 +124,7 @@ func (g *graying) answered(n uint64) {
 	minute := g.clock.now().Add(-time.Minute).Truncate(time.Minute)
 	must(g.t, g.store.AddCounts(g.t.Context(), ledger.Counts{Replica: "e1", Boot: fmt.Sprint(g.current()), Counts: []fleet.Count{
 		{Minute: minute, App: "mobile", Region: "hf", Endpoint: "hf-main", Policy: "gray", Reason: "POLICY", Release: g.current(), N: n},
-		{Minute: minute, App: "mobile", Region: "sh", Endpoint: "sh-main", Reason: "DEFAULT", Release: g.current(), N: 9 * n},
+		{Minute: minute, App: "mobile", Region: "sh", Endpoint: "sh-main", Reason: "DEFAULT", Release: g.current(), N: 19 * n},
 		{Minute: minute, App: "mobile", Region: "hf", Endpoint: "hf-main", Reason: "STICKY", Release: g.current(), N: 1000 * n}}}))
 }
 
