@@ -165,10 +165,13 @@ type details struct {
 
 // history is the emergencies that rules still remember, newest first, by whichever
 // control node.
-func (a *Actions) history(ctx context.Context, s SafetySettings) ([]past, error) {
+func (a *Actions) history(ctx context.Context, s SafetySettings, least ...time.Duration) ([]past, error) {
 	const enough = 1000 // of one window; more than people do
 	const clockSkew = time.Minute
 	now, window := a.now(), max(s.FlapWindow, s.FlapWaitAfterTwo, s.FlapWait, s.EmergencyWindow)
+	for _, d := range least {
+		window = max(window, release.Duration(d))
+	}
 	rows, err := a.Ledger.Audit(ctx, ledger.AuditFilter{Stream: release.StreamEdge, Since: now.Add(-time.Duration(window)), Limit: enough})
 	if err != nil {
 		return nil, fmt.Errorf("read what was done lately: %w", err)

@@ -76,7 +76,8 @@ func (p *process) controlOnce(ctx context.Context) (err error) {
 		led = watchedLedger{st, p.sink}
 	}
 	do, err := actions.New(actions.Options{Ledger: led, Keeper: p.keeper, Loader: p.loader, Keys: p.keys, Suffixes: p.suffixes,
-		Deployment: p.cfg.Deployment, Geo: p.geo, Fleet: p.node, Copies: p.disk, CanaryTime: p.cfg.Fleet.CanaryTime, Trials: p.traffic, FourEyes: p.cfg.FourEyes == "on", Env: p.cfg.Env, Now: p.now})
+		Deployment: p.cfg.Deployment, Geo: p.geo, Fleet: p.node, Copies: p.disk, CanaryTime: p.cfg.Fleet.CanaryTime, Trials: p.traffic, FourEyes: p.cfg.FourEyes == "on", Env: p.cfg.Env,
+		Probes: p.prober != nil, Log: p.log, Now: p.now})
 	if err != nil {
 		return err
 	}
@@ -105,6 +106,9 @@ func (p *process) controlOnce(ctx context.Context) (err error) {
 	g.Go(func() error { return do.RunGrays(ctx, p.log) })
 	g.Go(func() error { return do.RunFailover(ctx, p.log) })
 	g.Go(func() error { return p.node.roster.Run(ctx) })
+	if p.prober != nil {
+		g.Go(func() error { return p.prober.Run(ctx) })
+	}
 	if p.sink != nil {
 		g.Go(func() error { return p.sink.run(ctx, st) })
 	}

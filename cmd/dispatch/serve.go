@@ -46,6 +46,7 @@ type process struct {
 	node        *node
 	traffic     *traffic
 	sink        *auditSink        // nil: none
+	prober      *prober           // nil: none
 	sessions    *fleet.SessionMap // nil: none
 	glass       *breakGlass
 	clock       *clockWatch
@@ -116,6 +117,11 @@ func (p *process) build() error {
 	}
 	if p.node, err = newNode(p); err != nil {
 		return err
+	}
+	if c.probes() {
+		if p.prober, err = newProber(p); err != nil {
+			return err
+		}
 	}
 	if c.AuditSink != "" {
 		if p.sink, err = newAuditSink(p); err != nil {

@@ -130,7 +130,7 @@ func (t *Topology) controlArgs(n *Node) []string {
 	keys := filepath.Join(t.Dir, "keys", n.Role)
 	args := append(t.commonArgs(n), "--admin-listen", n.Admin, "--fleet-listen", n.Fleet,
 		"--publisher-key-file", keys+"/publisher.jwks", "--record-key-file", keys+"/record.jwks", "--list-seal-key-file", keys+"/list-seal.jwks",
-		"--discovery", "consul://"+t.consul, "--audit-sink", n.Data+"/audit-head.jsonl", "--canary-time", t.opt.Canary.String())
+		"--discovery", "consul://"+t.consul, "--audit-sink", n.Data+"/audit-head.jsonl", "--canary-time", t.opt.Canary.String(), "--probes", "off") // nothing outside this machine
 	if !t.opt.NoRedis {
 		args = append(args, "--redis", "redis://"+t.redisAddr)
 	}
