@@ -3,9 +3,11 @@ package pages
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	"dispatch.example/dispatch/admin/actions"
 	"dispatch.example/dispatch/internal/fault"
+	"dispatch.example/dispatch/ledger"
 	"dispatch.example/dispatch/release"
 )
 
@@ -16,6 +18,7 @@ type settingsPage struct {
 	Numbers []settingField
 	Times   []settingField
 	Freezes string // one a line, as typed
+	Counts  int    // days for which counts are kept
 }
 
 // settingField is one setting in a form: its name is that of the API.
@@ -60,7 +63,8 @@ func (v *visit) settingsPage(typed *actions.Settings) (settingsPage, error) {
 	if err != nil {
 		return settingsPage{}, err
 	}
-	p := settingsPage{SettingsView: view, Edit: typed != nil || v.r.URL.Query().Has("edit")}
+	p := settingsPage{SettingsView: view, Edit: typed != nil || v.r.URL.Query().Has("edit"),
+		Counts: int(ledger.CountsKept / (24 * time.Hour))}
 	shown := view.Settings
 	if typed != nil {
 		shown = *typed

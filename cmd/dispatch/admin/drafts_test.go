@@ -14,6 +14,8 @@ import (
 
 	"dispatch.example/dispatch/admin"
 	"dispatch.example/dispatch/admin/actions"
+	"dispatch.example/dispatch/admin/pages"
+	"dispatch.example/dispatch/admin/signin"
 	"dispatch.example/dispatch/domain"
 	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/ledger"
@@ -35,9 +37,15 @@ func (c *control) fourEyed(book actions.Ledger, waits func(actions.Waiting)) *co
 	must(c.t, err)
 	other := *c
 	other.do, err = actions.New(actions.Options{Ledger: book, Keeper: c.keeper, Loader: loader, Keys: c.keys, Suffixes: suffixes,
-		Deployment: deployment, FourEyes: true, Waits: waits, Now: c.clock.now})
+		Deployment: deployment, FourEyes: true, Waits: waits, Passwords: new(cheap), Now: c.clock.now})
 	must(c.t, err)
-	server := httptest.NewServer(admin.New(other.do, admin.Options{Log: c.logger()}))
+	opt := c.options
+	opt.Actions, opt.Sessions, opt.Log, opt.Now = other.do, c.store, c.logger(), c.clock.now
+	who, err := signin.New(opt)
+	must(c.t, err)
+	shown, err := pages.New(other.do, pages.Options{Log: c.logger(), Visitors: who, SignIn: who, Now: c.clock.now})
+	must(c.t, err)
+	server := httptest.NewServer(admin.New(other.do, admin.Options{Log: c.logger(), SignIn: who, Pages: shown}))
 	c.t.Cleanup(server.Close)
 	other.url = server.URL + "/api/v1"
 	return &other
