@@ -55,7 +55,10 @@ func (a *Actions) listNeeds(ctx context.Context, d draft, next *release.Manifest
 				return nil, fmt.Errorf("compare list %s with what it becomes: %w", l.Key, err)
 			}
 		}
-		needs = append(needs, s.removal(l.Key, l.Count, l.Count-left)...)
+		for _, n := range s.removal(l.Key, l.Count, l.Count-left) {
+			n.Detail += "; import the ids by themselves, which somebody else approves"
+			needs = append(needs, n)
+		}
 	}
 	return needs, nil
 }

@@ -25,7 +25,7 @@ func (c *control) contains(list, id string) bool {
 // bring imports as the list manager.
 func (c *control) bring(body, query string) *reply {
 	c.t.Helper()
-	return c.post(actions.ListManager, "/lists/staff/import?reason=test&"+query, body)
+	return c.post(actions.ListManager, "/lists/staff/import?reason=test&confirm=staff&"+query, body)
 }
 
 func (c *control) patch(body string, headers ...string) *reply {
@@ -170,7 +170,7 @@ func TestAnEmergencyDoesNotWaitForAnImport(t *testing.T) {
 	r, w := io.Pipe()
 	done := make(chan *reply, 1)
 	go func() {
-		reply, _ := c.try(t.Context(), request{role: actions.ListManager, method: http.MethodPost, path: "/lists/staff/import?reason=test"}, r)
+		reply, _ := c.try(t.Context(), request{role: actions.ListManager, method: http.MethodPost, path: "/lists/staff/import?reason=test&confirm=staff"}, r)
 		done <- reply
 	}()
 	// 200,000 ids of 64 bytes are 13 MB.
