@@ -21,7 +21,7 @@ const (
 
 // homePage is the overview.
 type homePage struct {
-	*emergencyPage
+	emergencyPage
 	Regions  []regionCard
 	Running  []actions.GrayStatus
 	Pending  []actions.Pending
@@ -39,7 +39,7 @@ type regionCard struct {
 // home shows how things are: regions, what runs, what waits, what changed.
 func (v *visit) home() error {
 	ctx := v.r.Context()
-	page := homePage{emergencyPage: v.board()}
+	page := homePage{emergencyPage: *v.board()}
 	failed := func(err error) { page.Blind = page.Blind || err != nil }
 
 	rows, err := v.do.Audit(ctx, ledger.AuditFilter{Limit: lookBack})

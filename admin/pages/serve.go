@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"errors"
 	"fmt"
 	"mime"
 	"net/http"
@@ -153,9 +154,13 @@ func (v *visit) readForm() error {
 		return nil
 	}
 	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, maxForm)
-	if err := v.r.ParseForm(); err != nil {
+	err := v.r.ParseForm()
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return fault.New(fault.TooLarge, "too_large", "the form has more than 8 MiB").WithHint("import larger things as files").Because(err)
+	}
+	if err != nil {
 		return fault.New(fault.Invalid, "bad_form", "the form could not be read").
-			WithHint("forms hold at most 8 MiB; import larger things as files").Because(err)
+			WithHint("go back and send it again").Because(err)
 	}
 	return nil
 }
