@@ -17,7 +17,8 @@ import (
 )
 
 // console is what the admin listener serves: the API, the pages, and who signs in.
-func (p *process) console(do *actions.Actions, st *store.Store) (http.Handler, error) {
+// When ctx ends, so do the streams of events, which would hold the server up.
+func (p *process) console(ctx context.Context, do *actions.Actions, st *store.Store) (http.Handler, error) {
 	provider, err := p.provider()
 	if err != nil {
 		return nil, err
@@ -27,7 +28,7 @@ func (p *process) console(do *actions.Actions, st *store.Store) (http.Handler, e
 	if err != nil {
 		return nil, err
 	}
-	shown, err := pages.New(do, pages.Options{Log: p.log, Visitors: who, SignIn: who, Env: p.cfg.Env, Now: p.now})
+	shown, err := pages.New(do, pages.Options{Log: p.log, Visitors: who, SignIn: who, Env: p.cfg.Env, Now: p.now, Ending: ctx})
 	if err != nil {
 		return nil, err
 	}

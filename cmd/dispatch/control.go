@@ -92,7 +92,7 @@ func (p *process) controlOnce(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	api, err := p.console(do, st)
+	api, err := p.console(ctx, do, st)
 	if err != nil {
 		return err
 	}
