@@ -57,7 +57,8 @@ func TestSEC08GuessesAtOnceHaveBoundedMemory(t *testing.T) {
 	runtime.GC()
 	var before runtime.MemStats
 	runtime.ReadMemStats(&before)
-	const guesses, each = 16, 64 << 20
+	slots := int64(min(runtime.GOMAXPROCS(0), maxSlots))
+	guesses, each := 4*slots, int64(64<<20)
 	done := make(chan struct{})
 	watched, stop := context.WithCancel(t.Context())
 	peak := uint64(0)
@@ -88,7 +89,7 @@ func TestSEC08GuessesAtOnceHaveBoundedMemory(t *testing.T) {
 	stop()
 	<-done
 	// What one guess used is garbage for a while, so twice the slots, far below all guesses.
-	if grown := int64(peak) - int64(before.HeapAlloc); grown > 2*maxSlots*each || grown < each {
+	if grown := int64(peak) - int64(before.HeapAlloc); grown > 2*slots*each || grown < each {
 		t.Errorf("%d guesses took %d MiB at their peak", guesses, grown>>20)
 	}
 	if same, err := passwords.Matches(t.Context(), "correct horse battery", hash); !same || err != nil {

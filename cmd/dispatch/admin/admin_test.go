@@ -109,6 +109,7 @@ type control struct {
 
 	passwords *cheap
 	cookies   *cookies
+	pages     *pages.Pages
 	options   signin.Options // for start to complete
 }
 
@@ -212,6 +213,7 @@ func (c *control) start(wrap func(*store.Store) actions.Ledger) {
 	must(c.t, err)
 	shown, err := pages.New(c.do, pages.Options{Log: log, Visitors: who, SignIn: who, Now: c.clock.now})
 	must(c.t, err)
+	c.pages = shown
 	server := httptest.NewServer(admin.New(c.do, admin.Options{Log: log, SignIn: who, Pages: shown}))
 	c.t.Cleanup(server.Close)
 	c.url = server.URL + "/api/v1"
