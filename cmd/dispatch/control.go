@@ -23,6 +23,7 @@ import (
 // is away and a release is served, or may come from elsewhere, it is tried again;
 // without one there is nothing to keep serving, and the error ends the process.
 func (p *process) control(ctx context.Context) error {
+	p.waits = newWaiting(p)
 	for try := 1; ; try++ {
 		err := p.controlOnce(ctx)
 		if err == nil || ctx.Err() != nil {
@@ -76,14 +77,15 @@ func (p *process) controlOnce(ctx context.Context) (err error) {
 		led = watchedLedger{st, p.sink}
 	}
 	do, err := actions.New(actions.Options{Ledger: led, Keeper: p.keeper, Loader: p.loader, Keys: p.keys, Suffixes: p.suffixes,
-		Deployment: p.cfg.Deployment, Geo: p.geo, Fleet: p.node, Copies: p.disk, CanaryTime: p.cfg.Fleet.CanaryTime, Trials: p.traffic, FourEyes: p.cfg.FourEyes == "on", Env: p.cfg.Env,
-		Probes: p.prober != nil, Log: p.log, Now: p.now})
+		Deployment: p.cfg.Deployment, Geo: p.geo, Fleet: p.node, Copies: p.disk, CanaryTime: p.cfg.Fleet.CanaryTime, Trials: p.traffic, FourEyes: p.cfg.FourEyes == "on", Env: p.cfg.Env, Signals: p.cfg.Gray.SignalHosts,
+		Probes: p.prober != nil, Log: p.log, Waits: p.waits.set, Now: p.now})
 	if err != nil {
 		return err
 	}
 	if err := p.catchUp(ctx, st, do); err != nil {
 		return err
 	}
+	defer p.watchGrays(do)()
 	secret, err := firstToken(ctx, st, "administrator")
 	if err != nil {
 		return err

@@ -45,11 +45,13 @@ type process struct {
 	keeper      *release.Keeper
 	node        *node
 	traffic     *traffic
+	demo        *demo             // nil: none
 	sink        *auditSink        // nil: none
 	prober      *prober           // nil: none
 	sessions    *fleet.SessionMap // nil: none
 	glass       *breakGlass
 	clock       *clockWatch
+	waits       *waiting // of a control node
 	handler     *handler.Handler
 	connections *handler.Connections
 	admin       atomic.Pointer[http.Handler] // nil until the control side is up
@@ -75,7 +77,7 @@ func (c *serveCmd) Run(ctx context.Context, out streams) (err error) {
 	if err := p.keeper.Restore(ctx); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		p.log.WarnContext(ctx, "no copy on disk could be used", "err", err, "try", "nothing yet: the database or the other nodes are asked next")
 	}
-	if err := p.listen(ctx); err != nil {
+	if err := errors.Join(p.listen(ctx), p.demo.listen(ctx)); err != nil {
 		return err
 	}
 	p.announce()
@@ -112,6 +114,9 @@ func (p *process) build() error {
 		return err
 	}
 	p.glass, p.clock = newBreakGlass(p), newClockWatch(p)
+	if p.demo, err = newDemo(p); err != nil {
+		return err
+	}
 	if p.traffic, err = newTraffic(p); err != nil {
 		return err
 	}
@@ -257,6 +262,7 @@ func (p *process) run(ctx context.Context) error {
 	}
 	p.node.run(ctx, g)
 	p.traffic.run(ctx, g)
+	p.demo.run(ctx, g)
 	err := g.Wait()
 	endLog()
 	return errors.Join(err, <-logged, p.close())

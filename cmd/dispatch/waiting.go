@@ -1,0 +1,58 @@
+package main
+
+import (
+	"sync/atomic"
+	"time"
+	_ "time/tzdata" // a machine without zone files must not refuse every schedule
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"dispatch.example/dispatch/admin/actions"
+)
+
+// waiting is what waits for people, as metrics. Before the first count there is none.
+type waiting struct {
+	now  func() time.Time
+	last atomic.Pointer[actions.Waiting]
+
+	schedules, unreviewed, oldest *prometheus.Desc
+}
+
+func newWaiting(p *process) *waiting {
+	w := &waiting{now: p.now,
+		schedules: prometheus.NewDesc("dispatch_schedules",
+			"Drafts with a time, by state. A suspended one was due and could not be published: look at it on the page Changes.", []string{"state"}, nil),
+		unreviewed: prometheus.NewDesc("dispatch_unreviewed_emergencies",
+			"Emergencies that no second person has signed: POST /api/v1/releases/N/review.", nil, nil),
+		oldest: prometheus.NewDesc("dispatch_unreviewed_emergency_age_seconds",
+			"Age of the oldest emergency that no second person has signed, 0 without one. Page when it passes a day.", nil, nil)}
+	p.registry.MustRegister(w)
+	return w
+}
+
+// set keeps a count.
+func (w *waiting) set(count actions.Waiting) { w.last.Store(&count) }
+
+// Describe names the metrics.
+func (w *waiting) Describe(ch chan<- *prometheus.Desc) {
+	ch <- w.schedules
+	ch <- w.unreviewed
+	ch <- w.oldest
+}
+
+// Collect gives the last count.
+func (w *waiting) Collect(ch chan<- prometheus.Metric) {
+	count := w.last.Load()
+	if count == nil {
+		return
+	}
+	for state, n := range count.Schedules {
+		ch <- prometheus.MustNewConstMetric(w.schedules, prometheus.GaugeValue, float64(n), state)
+	}
+	age := 0.0
+	if !count.Oldest.IsZero() {
+		age = w.now().Sub(count.Oldest).Seconds()
+	}
+	ch <- prometheus.MustNewConstMetric(w.unreviewed, prometheus.GaugeValue, float64(count.Unreviewed))
+	ch <- prometheus.MustNewConstMetric(w.oldest, prometheus.GaugeValue, age)
+}
