@@ -52,6 +52,9 @@ func (a *Actions) PreviewGray(ctx context.Context, ref GrayRef, to int) (GrayPre
 	if p.Outcome, err = a.preview(ctx, d); err != nil {
 		return GrayPreview{}, err
 	}
+	if p.Outcome.Preview != nil { // it has a place of its own here
+		p.Impact, p.Outcome.Preview.Impact = p.Outcome.Preview.Impact, nil
+	}
 	p.examples(ref.App)
 	return p, nil
 }

@@ -50,6 +50,7 @@ type serveCmd struct {
 	ListSealKeyFile  string `placeholder:"FILE" help:"Seals the ids of lists in the database (default DATA/keys/list-seal.jwks)."`
 
 	Fleet  fleetFlags  `embed:""`
+	Gray   grayFlags   `embed:""`
 	SignIn signinFlags `embed:""`
 	Probe  probeFlags  `embed:""`
 

@@ -38,6 +38,7 @@ func (c *serveCmd) Validate() error {
 		p.Addf("--demo", "runs everything in one process; leave --role out")
 	}
 	c.Fleet.validate(&p, c.Role)
+	c.Gray.validate(&p, c.Role)
 	c.Probe.validate(&p)
 	if place := c.replica(); strings.HasPrefix(c.Fleet.Discovery, "consul:") && (place.Cluster == "" || place.Region == "" || place.Env == "" || place.Version == "") {
 		p.Addf("--discovery", "enters this replica with its coordinates: give --cluster, --region, --env and --version-label")
