@@ -14,10 +14,11 @@ import (
 // serveCmd is the configuration of a process: flags, each also from the
 // environment. docs/config.md is its help text, by test.
 type serveCmd struct {
-	Role      role   `enum:"all,control,edge" default:"all" help:"all answers apps and takes changes; control only takes changes; edge only answers, without a database and without a key that signs."`
-	Demo      bool   `help:"Everything in one process with examples/mobile-bank.yaml, in a throw-away folder unless --data is given."`
-	Data      string `placeholder:"DIR" help:"Folder for the database, keys, releases and logs (default ./data)."`
-	Bootstrap string `placeholder:"FILE" help:"Publish this configuration if no release exists yet."`
+	Role        role   `enum:"all,control,edge" default:"all" help:"all answers apps and takes changes; control only takes changes; edge only answers, without a database and without a key that signs."`
+	Demo        bool   `help:"Everything in one process with examples/mobile-bank.yaml, in a throw-away folder unless --data is given."`
+	DemoTraffic string `enum:"on,off" default:"on" help:"on lets a demo have 20 made-up requests a second, and probes that find all its hosts on this machine."`
+	Data        string `placeholder:"DIR" help:"Folder for the database, keys, releases and logs (default ./data)."`
+	Bootstrap   string `placeholder:"FILE" help:"Publish this configuration if no release exists yet."`
 
 	Listen      string `default:":8080" help:"Address of the public API."`
 	AdminListen string `default:"127.0.0.1:8081" help:"Address of the admin API."`

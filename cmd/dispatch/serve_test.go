@@ -107,7 +107,7 @@ func launch(t *testing.T, r *running, args []string) *running {
 	out, ended := new(printed), make(chan int, 1)
 	go func() {
 		cli := cmp.Or(r.cli, new(commands))
-		ended <- cli.run(ctx, append([]string{"serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--fleet-listen", "127.0.0.1:0", "--probes", "off"}, args...), out, r.log)
+		ended <- cli.run(ctx, append([]string{"serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--fleet-listen", "127.0.0.1:0", "--probes", "off", "--demo-traffic", "off"}, args...), out, r.log)
 	}()
 	var once sync.Once
 	var exit int
