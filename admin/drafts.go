@@ -2,9 +2,34 @@ package admin
 
 import (
 	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"dispatch.example/dispatch/admin/actions"
 )
+
+// draftRoutes are what happens before a change is a release, and what waits for a second person.
+func (a *API) draftRoutes(api huma.API) {
+	route(api, a, endpoint{http.MethodGet, "/drafts", "list-drafts", "", "Changes that nobody serves yet, the last changed first"}, a.drafts)
+	route(api, a, endpoint{http.MethodPost, "/drafts", "create-draft", "", "Begin a draft"}, a.createDraft)
+	route(api, a, endpoint{http.MethodGet, "/drafts/{id}", "show-draft", "", "A draft: problems, difference, impact, approvals"}, a.draft)
+	route(api, a, endpoint{http.MethodPut, "/drafts/{id}", "edit-draft", "", "Edit a draft; approvals count no more"}, a.editDraft)
+	route(api, a, endpoint{http.MethodPost, "/drafts/{id}/submit", "submit-draft", "", "Ask for a second person"}, a.submitDraft)
+	route(api, a, endpoint{http.MethodPost, "/drafts/{id}/rebase", "rebase-draft", "", "Bring a draft onto the newest release"}, a.rebaseDraft)
+	route(api, a, endpoint{http.MethodPost, "/drafts/{id}/withdraw", "withdraw-draft", "", "Give a draft up"}, a.withdrawDraft)
+	route(api, a, endpoint{http.MethodPost, "/drafts/{id}/approve", "approve-draft", "", "Sign a draft that somebody else wrote"}, a.approveDraft)
+	route(api, a, endpoint{http.MethodPost, "/drafts/{id}/reject", "reject-draft", "", "Send a draft back, with the reason"}, a.rejectDraft)
+	route(api, a, endpoint{http.MethodPost, "/drafts/{id}/schedule", "schedule-draft", "", "Publish a draft by itself at a time"}, a.scheduleDraft)
+	route(api, a, endpoint{http.MethodPost, "/drafts/{id}/unschedule", "unschedule-draft", "", "Take the time from a draft"}, a.unscheduleDraft)
+	route(api, a, endpoint{http.MethodPost, "/drafts/{id}/publish", "publish-draft", "", "Publish a draft"}, a.publishDraft)
+	route(api, a, endpoint{http.MethodGet, "/pending", "list-pending", "", "What waits for a second person"}, a.pending)
+	route(api, a, endpoint{http.MethodPost, "/releases/{n}/review", "review", "", "Sign an emergency that somebody else made"}, a.review)
+	route(api, a, endpoint{http.MethodGet, "/releases/{n}/relive", "preview-relive", "", "What making a release live again would do"}, a.previewRelive)
+	route(api, a, endpoint{http.MethodGet, "/settings", "show-settings", "", "The numbers of the safety rules, and freeze windows"}, a.settings)
+	route(api, a, endpoint{http.MethodPut, "/settings", "edit-settings", "", "Change settings; what loosens a rule waits for a second person"}, a.saveSettings)
+	route(api, a, endpoint{http.MethodPost, "/settings/approve", "approve-settings", "", "Put settings in force that somebody else proposed"}, a.approveSettings)
+}
 
 type draftListInput struct {
 	State string `query:"state" enum:"draft,submitted,scheduled,suspended,published,withdrawn,rejected,superseded" doc:"only drafts in this state"`

@@ -14,13 +14,26 @@ import (
 
 // routes is the whole API, in the order of the manual.
 func (a *API) routes(api huma.API) {
+	a.sessionRoutes(api)
+	a.releaseRoutes(api)
+	a.listRoutes(api)
+	a.grayRoutes(api)
+	a.draftRoutes(api)
+	a.auditRoutes(api)
+	a.peopleRoutes(api)
+}
+
+// sessionRoutes are those of who asks.
+func (a *API) sessionRoutes(api huma.API) {
 	route(api, a, endpoint{http.MethodPost, "/login", signIn, "", "Begin a session"}, a.login)
 	route(api, a, endpoint{http.MethodPost, "/logout", "sign-out", "", "End the session"}, a.logout)
 	route(api, a, endpoint{http.MethodGet, "/me", "who-am-i", "", "Name and roles of who asks"}, a.me)
+}
 
+// releaseRoutes are those of what serves and how it changes.
+func (a *API) releaseRoutes(api huma.API) {
 	route(api, a, endpoint{http.MethodGet, "/apps", "list-apps", "", "Apps of the current release"}, a.apps)
 	route(api, a, endpoint{http.MethodGet, "/apps/{app}", "show-app", "", "One app, operational state applied"}, a.app)
-
 	route(api, a, endpoint{http.MethodGet, "/releases", "list-releases", "", "Releases, newest first"}, a.releaseList)
 	route(api, a, endpoint{http.MethodGet, "/releases/{n}", "show-release", "", "One release with its document"}, a.release)
 	route(api, a, endpoint{http.MethodGet, "/releases/{a}/diff/{b}", "diff-releases", "", "What changed between two releases"}, a.diff)
@@ -28,11 +41,15 @@ func (a *API) routes(api huma.API) {
 	route(api, a, endpoint{http.MethodPost, "/releases/{n}/relive", "relive", "", "Make an earlier release live again"}, a.relive)
 	route(api, a, endpoint{http.MethodPost, "/releases/adopt", "adopt", "", "Bring what is served into a database that was restored from a backup"}, a.adopt)
 	route(api, a, endpoint{http.MethodPost, "/emergency", "emergency", "", "Swap endpoints, set states of regions and clusters, abort a gray, freeze: at once"}, a.emergency)
-
 	route(api, a, endpoint{http.MethodGet, "/fleet", "show-fleet", "", "Every replica and what it serves, and how far the newest release has come"}, a.fleet)
 	route(api, a, endpoint{http.MethodGet, "/traffic", "show-traffic", "", "What replicas counted, by the minute: by app, region, endpoint, policy, reason, release"}, a.traffic)
 	route(api, a, endpoint{http.MethodPost, "/overrides/reconcile", "reconcile", "", "Make a release of the override that is in force on a replica"}, a.reconcile)
+	route(api, a, endpoint{http.MethodGet, "/apps/{app}/export/{form}", "export-rules", "", "An app's rules in the words of HAProxy or nginx, or as ranges of buckets"}, a.exportRules, bulkTime)
+	route(api, a, endpoint{http.MethodPost, "/explain", "explain", "", "Why a request would get its answer"}, a.explain)
+}
 
+// listRoutes are those of lists, keys and tables.
+func (a *API) listRoutes(api huma.API) {
 	route(api, a, endpoint{http.MethodGet, "/lists", "list-lists", "", "Lists and their sizes"}, a.lists)
 	route(api, a, endpoint{http.MethodPost, "/lists/{list}/import", "import-list", "text/plain text/csv", "Replace a list: one id a line, or CSV with a header"}, a.importList)
 	route(api, a, endpoint{http.MethodGet, "/lists/{list}", "show-list", "", "One list: size, owner, expiry, where it is used"}, a.list)
@@ -46,51 +63,36 @@ func (a *API) routes(api huma.API) {
 	route(api, a, endpoint{http.MethodPost, "/keys/rehash", "rehash", "", "Hash all lists anew under the current list key"}, a.rehash, bulkTime)
 	route(api, a, endpoint{http.MethodPost, "/keys/retire", "retire", "", "Name the previous session and list keys no longer"}, a.retire)
 	route(api, a, endpoint{http.MethodPost, "/tables/{table}", "upload-table", "text/csv", "Upload an address table: prefix,label lines"}, a.uploadTable)
+}
 
-	route(api, a, endpoint{http.MethodGet, "/apps/{app}/export/{form}", "export-rules", "", "An app's rules in the words of HAProxy or nginx, or as ranges of buckets"}, a.exportRules, bulkTime)
-	route(api, a, endpoint{http.MethodPost, "/explain", "explain", "", "Why a request would get its answer"}, a.explain)
-
+// grayRoutes are those of grays, and the hosts that probers watch.
+func (a *API) grayRoutes(api huma.API) {
 	route(api, a, endpoint{http.MethodGet, "/grays", "list-grays", "", "Shares and the plans by which they grow"}, a.grays)
 	route(api, a, endpoint{http.MethodGet, "/grays/{app}/{policy}", "show-gray", "", "One gray: its plan, its step, its signals"}, a.gray)
 	route(api, a, endpoint{http.MethodGet, "/grays/{app}/{policy}/preview", "preview-gray", "", "Whom the next step would move"}, a.previewGray)
 	route(api, a, endpoint{http.MethodPut, "/grays/{app}/{policy}", "gray", "", "Write the plan of a gray"}, a.planGray)
 	route(api, a, endpoint{http.MethodPost, "/grays/{app}/{policy}/approve", "approve-gray", "", "Sign a plan that somebody else wrote"}, a.approveGray)
 	route(api, a, endpoint{http.MethodPost, "/grays/{app}/{policy}", "abort-gray", "", "Abort or pause a gray; who may plan one also starts, goes on with, resumes and finishes it"}, a.turnGray)
-
 	route(api, a, endpoint{http.MethodGet, "/probes", "list-probes", "", "Which hosts probers see up, since when, and why not"}, a.probes)
 	route(api, a, endpoint{http.MethodGet, "/hosts", "list-hosts", "", "Registered hosts with proposer and approver"}, a.hosts)
 	route(api, a, endpoint{http.MethodPost, "/hosts", "propose-host", "", "Propose a host"}, a.proposeHost)
 	route(api, a, endpoint{http.MethodPost, "/approvals/{id}", "approve", "", "Approve a host that somebody else proposed"}, a.approve)
+}
 
-	route(api, a, endpoint{http.MethodGet, "/drafts", "list-drafts", "", "Changes that nobody serves yet, the last changed first"}, a.drafts)
-	route(api, a, endpoint{http.MethodPost, "/drafts", "create-draft", "", "Begin a draft"}, a.createDraft)
-	route(api, a, endpoint{http.MethodGet, "/drafts/{id}", "show-draft", "", "A draft: problems, difference, impact, approvals"}, a.draft)
-	route(api, a, endpoint{http.MethodPut, "/drafts/{id}", "edit-draft", "", "Edit a draft; approvals count no more"}, a.editDraft)
-	route(api, a, endpoint{http.MethodPost, "/drafts/{id}/submit", "submit-draft", "", "Ask for a second person"}, a.submitDraft)
-	route(api, a, endpoint{http.MethodPost, "/drafts/{id}/rebase", "rebase-draft", "", "Bring a draft onto the newest release"}, a.rebaseDraft)
-	route(api, a, endpoint{http.MethodPost, "/drafts/{id}/withdraw", "withdraw-draft", "", "Give a draft up"}, a.withdrawDraft)
-	route(api, a, endpoint{http.MethodPost, "/drafts/{id}/approve", "approve-draft", "", "Sign a draft that somebody else wrote"}, a.approveDraft)
-	route(api, a, endpoint{http.MethodPost, "/drafts/{id}/reject", "reject-draft", "", "Send a draft back, with the reason"}, a.rejectDraft)
-	route(api, a, endpoint{http.MethodPost, "/drafts/{id}/schedule", "schedule-draft", "", "Publish a draft by itself at a time"}, a.scheduleDraft)
-	route(api, a, endpoint{http.MethodPost, "/drafts/{id}/unschedule", "unschedule-draft", "", "Take the time from a draft"}, a.unscheduleDraft)
-	route(api, a, endpoint{http.MethodPost, "/drafts/{id}/publish", "publish-draft", "", "Publish a draft"}, a.publishDraft)
-	route(api, a, endpoint{http.MethodGet, "/pending", "list-pending", "", "What waits for a second person"}, a.pending)
-	route(api, a, endpoint{http.MethodPost, "/releases/{n}/review", "review", "", "Sign an emergency that somebody else made"}, a.review)
-	route(api, a, endpoint{http.MethodGet, "/releases/{n}/relive", "preview-relive", "", "What making a release live again would do"}, a.previewRelive)
-	route(api, a, endpoint{http.MethodGet, "/settings", "show-settings", "", "The numbers of the safety rules, and freeze windows"}, a.settings)
-	route(api, a, endpoint{http.MethodPut, "/settings", "edit-settings", "", "Change settings; what loosens a rule waits for a second person"}, a.saveSettings)
-	route(api, a, endpoint{http.MethodPost, "/settings/approve", "approve-settings", "", "Put settings in force that somebody else proposed"}, a.approveSettings)
-
+// auditRoutes are those of the audit trail.
+func (a *API) auditRoutes(api huma.API) {
 	route(api, a, endpoint{http.MethodGet, "/audit", "list-audit", "", "The audit trail, newest first"}, a.audit)
 	route(api, a, endpoint{http.MethodGet, "/audit/export", "export-audit", "", "The audit trail as CSV, or as JSON, one row a line"}, a.exportAudit)
 	route(api, a, endpoint{http.MethodGet, "/audit/verify", "verify-audit", "", "Check the chain of the audit trail"}, a.verifyAudit)
+}
 
+// peopleRoutes are those of accounts and tokens.
+func (a *API) peopleRoutes(api huma.API) {
 	route(api, a, endpoint{http.MethodGet, "/accounts", "list-accounts", "", "People who sign in"}, a.accounts)
 	route(api, a, endpoint{http.MethodPost, "/accounts", "create-account", "", "Make a local account; its one-time password is shown once"}, a.createAccount)
 	route(api, a, endpoint{http.MethodPatch, "/accounts/{login}", "edit-account", "", "Change name and roles, disable, end all sessions"}, a.editAccount)
 	route(api, a, endpoint{http.MethodPost, "/accounts/{login}/reset", "reset-account", "", "Give a new one-time password and take the second factor away"}, a.resetAccount)
 	route(api, a, endpoint{http.MethodPost, "/accounts/{login}/arm", "arm-account", "", "Let a break-glass account sign in for 4 h"}, a.armAccount)
-
 	route(api, a, endpoint{http.MethodGet, "/tokens", "list-tokens", "", "Tokens, never their secrets"}, a.tokens)
 	route(api, a, endpoint{http.MethodPost, "/tokens", "create-token", "", "Make a token; its secret is shown once"}, a.createToken)
 	route(api, a, endpoint{http.MethodDelete, "/tokens/{id}", "revoke-token", "", "Revoke a token"}, a.revokeToken)

@@ -140,16 +140,26 @@ type observations interface {
 	Probes(ctx context.Context) ([]ledger.Probe, error)
 }
 
-// Ledger is where the control plane writes things down. *store.Store is one.
-type Ledger interface {
-	releases
-	contents
+// registers are kept row by row.
+type registers interface {
 	hosts
 	trail
 	tokens
 	accounts
+}
+
+// working is what people work on and sign.
+type working interface {
 	papers
 	approvals
+}
+
+// Ledger is where the control plane writes things down. *store.Store is one.
+type Ledger interface {
+	releases
+	contents
+	registers
+	working
 	observations
 }
 

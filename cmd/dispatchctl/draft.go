@@ -126,8 +126,9 @@ func (c *draftShowCmd) Run(ctx context.Context, p *program) error {
 	return p.show(answer, printable(d.String()))
 }
 
-// sign shows the draft, and does the verb to exactly what was shown.
-func (r draftRef) sign(ctx context.Context, p *program, c change, verb, what string, more map[string]string) error {
+// sign shows the draft, and does to exactly what was shown what the deed's path says.
+// Its body, if any, is a time.
+func (r draftRef) sign(ctx context.Context, p *program, c change, d deed) error {
 	var seen, after draft
 	if _, err := p.get(ctx, r.path(""), &seen); err != nil {
 		return err
@@ -136,10 +137,10 @@ func (r draftRef) sign(ctx context.Context, p *program, c change, verb, what str
 		fmt.Fprint(p.log, printable(seen.String()))
 	}
 	body := map[string]string{"reason": c.Reason, "digest": seen.Digest}
-	for k, v := range more {
-		body[k] = v
+	if at, ok := d.body.(string); ok {
+		body["at"] = at
 	}
-	answer, err := c.send(ctx, p, deed{what: what + ": " + seen.Title, word: r.ID, path: r.path(verb), body: body}, &after)
+	answer, err := c.send(ctx, p, deed{what: d.what + ": " + seen.Title, word: r.ID, path: r.path(d.path), body: body}, &after)
 	if err != nil {
 		return err
 	}
@@ -163,7 +164,7 @@ type draftApproveCmd struct {
 
 // Run signs the draft.
 func (c *draftApproveCmd) Run(ctx context.Context, p *program) error {
-	return c.sign(ctx, p, c.change, "/approve", "You agree to this draft", nil)
+	return c.sign(ctx, p, c.change, deed{path: "/approve", what: "You agree to this draft"})
 }
 
 type draftRejectCmd struct {
@@ -204,7 +205,7 @@ type draftScheduleCmd struct {
 
 // Run gives the draft a time.
 func (c *draftScheduleCmd) Run(ctx context.Context, p *program) error {
-	return c.sign(ctx, p, c.change, "/schedule", "The draft is published at "+c.At, map[string]string{"at": c.At})
+	return c.sign(ctx, p, c.change, deed{path: "/schedule", what: "The draft is published at " + c.At, body: c.At})
 }
 
 type draftPublishCmd struct {

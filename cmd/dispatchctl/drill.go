@@ -41,8 +41,8 @@ func (c *drillCmd) Run(ctx context.Context, p *program) error {
 	there := c.atOnce
 	there.Reason = "drill: " + c.Reason
 	began := time.Now()
-	first := there.act(ctx, p, "swap", fmt.Sprintf("drill %s: %s serves instead of %s for %s", c.Area, to, from, c.Wait), c.Area.region,
-		target{App: c.Area.app, Region: c.Area.region, Expect: from, From: from, To: to})
+	first := there.act(ctx, p, act{"swap", fmt.Sprintf("drill %s: %s serves instead of %s for %s", c.Area, to, from, c.Wait), c.Area.region,
+		target{App: c.Area.app, Region: c.Area.region, Expect: from, From: from, To: to}})
 	if first != nil && !errors.Is(first, errLagging) {
 		return first
 	}
@@ -55,8 +55,8 @@ func (c *drillCmd) Run(ctx context.Context, p *program) error {
 	if back.Confirm == "" {
 		back.Confirm = c.Area.region // was typed for the whole drill
 	}
-	second := back.act(context.WithoutCancel(ctx), p, "swap", fmt.Sprintf("drill %s: back to %s", c.Area, from), c.Area.region,
-		target{App: c.Area.app, Region: c.Area.region, Expect: to, From: to, To: from})
+	second := back.act(context.WithoutCancel(ctx), p, act{"swap", fmt.Sprintf("drill %s: back to %s", c.Area, from), c.Area.region,
+		target{App: c.Area.app, Region: c.Area.region, Expect: to, From: to, To: from}})
 	if second != nil && !errors.Is(second, errLagging) {
 		return fmt.Errorf("%s still serves %s: %w", to, c.Area, second)
 	}

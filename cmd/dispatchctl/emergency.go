@@ -48,13 +48,19 @@ type atOnce struct {
 	Override []string `placeholder:"RULE" help:"Safety rules to go past, by name, as the refusal said; needs the role break-glass."`
 }
 
-// act confirms an emergency and does it. word is what to type where no environment
-// stands before it; the server says the whole of it.
-func (c atOnce) act(ctx context.Context, p *program, action, what, word string, t target) error {
+// act is one action on one target. word is what to type where no environment stands
+// before it; the server says the whole of it.
+type act struct {
+	action, what, word string
+	target             target
+}
+
+// act confirms an emergency and does it.
+func (c atOnce) act(ctx context.Context, p *program, a act) error {
 	body := func(typed string) any {
-		return emergency{Action: action, Reason: c.Reason, Confirm: typed, Override: c.Override, Targets: []target{t}}
+		return emergency{Action: a.action, Reason: c.Reason, Confirm: typed, Override: c.Override, Targets: []target{a.target}}
 	}
-	return c.do(ctx, p, deed{what: what + ", everywhere", word: word, path: "/emergency", confirmed: body,
+	return c.do(ctx, p, deed{what: a.what + ", everywhere", word: a.word, path: "/emergency", confirmed: body,
 		preview: func(ctx context.Context, p *program) (string, error) { return p.previewed(ctx, body("")) }})
 }
 
@@ -112,8 +118,7 @@ func (c *swapCmd) Run(ctx context.Context, p *program) error {
 			c.Expect = strings.Join(serving, ", ")
 		}
 	}
-	return c.act(ctx, p, "swap", fmt.Sprintf("%s: %s serves instead of %s", c.Area, c.To, c.From), c.Area.region,
-		target{App: c.Area.app, Region: c.Area.region, Expect: c.Expect, From: c.From, To: c.To})
+	return c.act(ctx, p, act{"swap", fmt.Sprintf("%s: %s serves instead of %s", c.Area, c.To, c.From), c.Area.region, target{App: c.Area.app, Region: c.Area.region, Expect: c.Expect, From: c.From, To: c.To}})
 }
 
 // serving are the endpoints that serve a region now.
@@ -161,8 +166,7 @@ func (c *regionCmd) Run(ctx context.Context, p *program) error {
 		}
 		c.Expect = r.State
 	}
-	return c.act(ctx, p, "region_state", fmt.Sprintf("%s: %s instead of %s", c.Area, c.State, c.Expect), c.Area.region,
-		target{App: c.Area.app, Region: c.Area.region, Expect: c.Expect, State: c.State})
+	return c.act(ctx, p, act{"region_state", fmt.Sprintf("%s: %s instead of %s", c.Area, c.State, c.Expect), c.Area.region, target{App: c.Area.app, Region: c.Area.region, Expect: c.Expect, State: c.State}})
 }
 
 type clusterCmd struct {
@@ -189,8 +193,7 @@ func (a *clusterArea) UnmarshalText(text []byte) error {
 // Run sets the state of a cluster.
 func (c *clusterCmd) Run(ctx context.Context, p *program) error {
 	name := c.Cluster.region + "/" + c.Cluster.cluster
-	return c.act(ctx, p, "cluster_state", fmt.Sprintf("cluster %s: %s instead of %s", name, c.State, c.Expect), name,
-		target{App: c.App, Region: c.Cluster.region, Cluster: c.Cluster.cluster, Expect: c.Expect, State: c.State})
+	return c.act(ctx, p, act{"cluster_state", fmt.Sprintf("cluster %s: %s instead of %s", name, c.State, c.Expect), name, target{App: c.App, Region: c.Cluster.region, Cluster: c.Cluster.cluster, Expect: c.Expect, State: c.State}})
 }
 
 type freezeCmd struct {
@@ -201,7 +204,7 @@ type freezeCmd struct {
 // Run stops normal changes, or lets them go on.
 func (c *freezeCmd) Run(ctx context.Context, p *program) error {
 	if c.End {
-		return c.act(ctx, p, "freeze", "normal changes go on", "unfreeze", target{Expect: "frozen", State: "open"})
+		return c.act(ctx, p, act{"freeze", "normal changes go on", "unfreeze", target{Expect: "frozen", State: "open"}})
 	}
-	return c.act(ctx, p, "freeze", "normal changes and automation stop", "freeze", target{Expect: "open", State: "frozen"})
+	return c.act(ctx, p, act{"freeze", "normal changes and automation stop", "freeze", target{Expect: "open", State: "frozen"}})
 }

@@ -14,9 +14,9 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/chromedp/cdproto/cdp"
@@ -43,12 +43,12 @@ func Start(ctx context.Context) (*Chromium, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts := append(chromedp.DefaultExecAllocatorOptions[:],
+	opts := slices.Concat(chromedp.DefaultExecAllocatorOptions[:], []chromedp.ExecAllocatorOption{
 		chromedp.ExecPath(path),
 		chromedp.NoSandbox, // root, in CI, may not have one
 		chromedp.Flag("disable-dev-shm-usage", true),
 		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"),
-	)
+	})
 	c := &Chromium{}
 	allocator, stopAllocator := chromedp.NewExecAllocator(ctx, opts...)
 	running, stopBrowser := chromedp.NewContext(allocator)
@@ -78,33 +78,37 @@ type Look struct {
 
 // Tab is one window with cookies of its own.
 type Tab struct {
-	Ctx context.Context // for chromedp.Run
+	Ctx   context.Context // for chromedp.Run
+	Close context.CancelFunc
 
 	own []string // origins that its pages may ask
 
-	mu        sync.Mutex
+	mu        sync.Mutex // guards what follows
 	strangers []string
 	dialogs   []string
+	bytes     float64
 }
 
-// Tab opens a window, which ends with the test. own are the origins that its pages may ask.
-func (c *Chromium) Tab(tb testing.TB, look Look, own ...string) *Tab {
-	tb.Helper()
+// Open opens a window; Close ends it. own are the origins that its pages may ask.
+func (c *Chromium) Open(look Look, own ...string) (*Tab, error) {
 	ctx, stop := chromedp.NewContext(c.ctx, chromedp.WithNewBrowserContext())
-	tb.Cleanup(stop)
-	t := &Tab{Ctx: ctx, own: own}
+	t := &Tab{Ctx: ctx, Close: stop, own: own}
 	err := chromedp.Do(ctx)
 	if err == nil {
 		err = chromedp.Listen(ctx, t.listen)
 	}
 	if err == nil {
-		err = look.apply(ctx)
+		err = t.Wear(look)
 	}
 	if err != nil {
-		tb.Fatalf("open a tab: %v", err)
+		stop()
+		return nil, fmt.Errorf("open a tab: %w", err)
 	}
-	return t
+	return t, nil
 }
+
+// Wear changes how the tab shows what it opens next.
+func (t *Tab) Wear(look Look) error { return look.apply(t.Ctx) }
 
 func (l Look) apply(ctx context.Context) error {
 	if l.Width == 0 {
@@ -143,6 +147,8 @@ func (t *Tab) listen(ev any) {
 		if url := ev.Request.URL; !t.allowed(url) {
 			t.strangers = append(t.strangers, url)
 		}
+	case *network.EventLoadingFinished:
+		t.bytes += ev.EncodedDataLength
 	case *page.EventJavascriptDialogOpening:
 		t.dialogs = append(t.dialogs, "dialog: "+ev.Message)
 		go t.dismiss() // this goroutine reads what the browser answers
@@ -176,14 +182,21 @@ func (t *Tab) Strangers() []string {
 	return append(append([]string(nil), t.strangers...), t.dialogs...)
 }
 
-// Do takes steps in the tab, and fails the test with what the page shows when one cannot be taken.
-func (t *Tab) Do(tb testing.TB, steps ...chromedp.Action[chromedp.Void]) {
-	tb.Helper()
+// Bytes is how much its pages have brought over the network, headers and all.
+func (t *Tab) Bytes() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return int64(t.bytes)
+}
+
+// Take takes steps in the tab. The error has what the page shows when one cannot be taken.
+func (t *Tab) Take(steps ...chromedp.Action[chromedp.Void]) error {
 	limited, stop := context.WithTimeout(t.Ctx, stepTime)
 	defer stop()
 	if err := chromedp.Do(limited, steps...); err != nil {
-		tb.Fatalf("%v\nthe page shows:\n%s", err, t.Text())
+		return fmt.Errorf("%w\nthe page shows:\n%s", err, t.Text())
 	}
+	return nil
 }
 
 // Text is what the page shows.
