@@ -29,7 +29,7 @@ func coldStart(ctx context.Context, dir, binary string) ([]row, error) {
 			return nil, err
 		}
 		start := time.Now()
-		c, err := launch(ctx, "dispatch", addrs[0], "http://"+addrs[2]+"/readyz", binary, "serve", "--demo", "--data", data,
+		c, err := launch(ctx, "dispatch", addrs[0], "http://"+addrs[2]+"/readyz", binary, "serve", "--demo", "--demo-traffic", "off", "--data", data,
 			"--listen", addrs[0], "--admin-listen", addrs[1], "--ops-listen", addrs[2], "--fleet-listen", "127.0.0.1:0")
 		if err != nil {
 			return nil, err

@@ -28,7 +28,7 @@ func flip(ctx context.Context, dir, binary string) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := launch(ctx, "dispatch", addrs[0], "http://"+addrs[2]+"/readyz", binary, "serve", "--demo", "--data", filepath.Join(dir, "flip"),
+	c, err := launch(ctx, "dispatch", addrs[0], "http://"+addrs[2]+"/readyz", binary, "serve", "--demo", "--demo-traffic", "off", "--data", filepath.Join(dir, "flip"),
 		"--listen", addrs[0], "--admin-listen", addrs[1], "--ops-listen", addrs[2], "--fleet-listen", "127.0.0.1:0")
 	if err != nil {
 		return nil, err

@@ -111,7 +111,7 @@ func contenders(ctx context.Context, dir, binary string) (field []*contender, er
 		}
 	}
 	start("dispatch", "/route?app=mobile", func(addr string) ([]string, error) {
-		return []string{binary, "serve", "--demo", "--data", filepath.Join(dir, "demo"), "--listen", addr,
+		return []string{binary, "serve", "--demo", "--demo-traffic", "off", "--data", filepath.Join(dir, "demo"), "--listen", addr,
 			"--admin-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--fleet-listen", "127.0.0.1:0"}, nil
 	})
 	start("bare Echo", "/route", func(addr string) ([]string, error) {

@@ -22,7 +22,7 @@ func demo(t *testing.T) (server, token string) {
 	if out, err := exec.Command("go", "build", "-o", program, "../dispatch").CombinedOutput(); err != nil {
 		t.Fatalf("build dispatch: %v\n%s", err, out)
 	}
-	cmd := exec.CommandContext(t.Context(), program, "serve", "--demo", "--data", t.TempDir(), "--replica-id", "sh-1", "--region", "sh",
+	cmd := exec.CommandContext(t.Context(), program, "serve", "--demo", "--demo-traffic", "off", "--data", t.TempDir(), "--replica-id", "sh-1", "--region", "sh",
 		"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--fleet-listen", "127.0.0.1:0")
 	cmd.Env = append(os.Environ(), "DISPATCH_SERVER=http://127.0.0.1:1", "DISPATCH_TOKEN="+secret, "DISPATCH_TOKEN_FILE=none")
 	var log bytes.Buffer
