@@ -104,7 +104,7 @@ func (a *Actions) CreateDraft(ctx context.Context, w Write, in DraftInput) (Draf
 		if err != nil {
 			return "", err
 		}
-		return id, a.saveDraft(ctx, w, "draft_create", ledger.Paper{Kind: ledger.Draft, ID: id, State: Drafted}, body, id)
+		return id, a.saveDraft(ctx, w, "draft_create", ledger.Paper{Kind: ledger.Draft, ID: id, State: Drafted}, body)
 	})
 	if err != nil {
 		return DraftView{}, err
@@ -128,7 +128,7 @@ func (a *Actions) EditDraft(ctx context.Context, w Write, id string, rev uint64,
 			return "", err
 		}
 		p.Rev, p.State = rev, Drafted
-		return id, a.saveDraft(ctx, w, "draft_edit", p, body, id)
+		return id, a.saveDraft(ctx, w, "draft_edit", p, body)
 	})
 	if err != nil {
 		return DraftView{}, err
@@ -189,12 +189,12 @@ func (b *draftBody) sign(doc *release.Document) error {
 	return nil
 }
 
-// saveDraft writes the paper. answer is what the caller will hear, if the caller has a key.
-func (a *Actions) saveDraft(ctx context.Context, w Write, action string, p ledger.Paper, b draftBody, answer any) (err error) {
+// saveDraft writes the paper. A caller with a key will hear its id.
+func (a *Actions) saveDraft(ctx context.Context, w Write, action string, p ledger.Paper, b draftBody) (err error) {
 	if p.Body, err = json.Marshal(b); err != nil {
 		return fmt.Errorf("write draft %s: %w", p.ID, err)
 	}
-	if err := w.remember(answer); err != nil {
+	if err := w.remember(p.ID); err != nil {
 		return err
 	}
 	c := w.change(action, draftTarget(p.ID))
@@ -252,7 +252,7 @@ func (a *Actions) moveDraft(ctx context.Context, w Write, id string, m draftMove
 		if m.why {
 			b.Why = w.Actor.Name + ": " + w.Reason
 		}
-		return id, a.saveDraft(ctx, w, m.action, p, b, id)
+		return id, a.saveDraft(ctx, w, m.action, p, b)
 	})
 	if err != nil {
 		return DraftView{}, err

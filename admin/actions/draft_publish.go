@@ -115,7 +115,7 @@ func (a *Actions) finish(ctx context.Context, w Write, p ledger.Paper, number ui
 	if err == nil {
 		p.State, b.Release, b.Why = Published, number, ""
 		w.once = nil // it was the release's
-		err = a.saveDraft(ctx, w, "draft_published", p, b, nil)
+		err = a.saveDraft(ctx, w, "draft_published", p, b)
 	}
 	if err != nil {
 		return []fault.Problem{{Detail: fmt.Sprintf("release %d carries draft %s, which could not be noted in the draft", number, p.ID), Hint: "publish it again: that makes no second release"}}
@@ -150,7 +150,7 @@ func (a *Actions) RebaseDraft(ctx context.Context, w Write, id string, rev uint6
 		}
 		moved.Due, moved.Zone, moved.Why = b.Due, b.Zone, ""
 		p.Rev, p.State = rev, Drafted
-		return id, a.saveDraft(ctx, w, "draft_rebase", p, moved, id)
+		return id, a.saveDraft(ctx, w, "draft_rebase", p, moved)
 	})
 	if err != nil {
 		return DraftView{}, err

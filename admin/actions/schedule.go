@@ -42,7 +42,7 @@ func (a *Actions) ScheduleDraft(ctx context.Context, w Write, id, digest, at str
 				WithHint("look at it again, then schedule what it says now")
 		}
 		p.State, b.Due, b.Zone, b.Scheduler, b.Why = Scheduled, due, zone, w.Actor.Name, ""
-		return id, a.saveDraft(ctx, w, "draft_schedule", p, b, id)
+		return id, a.saveDraft(ctx, w, "draft_schedule", p, b)
 	})
 	if err != nil {
 		return DraftView{}, err

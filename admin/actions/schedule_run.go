@@ -160,7 +160,7 @@ func (a *Actions) supersede(ctx context.Context, log *slog.Logger, d, by dueDraf
 
 // noteDraft saves the draft for the scheduler. Another control node may have been faster.
 func (a *Actions) noteDraft(ctx context.Context, log *slog.Logger, action string, d dueDraft) {
-	err := a.saveDraft(ctx, d.body.scheduler(), action, d.paper, d.body, nil)
+	err := a.saveDraft(ctx, d.body.scheduler(), action, d.paper, d.body)
 	if err != nil && fault.CodeOf(err) != "stale_paper" && ctx.Err() == nil {
 		log.WarnContext(ctx, "a draft could not be noted", "draft", d.paper.ID, "state", d.paper.State, "err", err)
 	}
