@@ -33,7 +33,7 @@ const (
 var demoPeer = netip.AddrFrom4([4]byte{127, 0, 0, 2})
 
 // demoTraffic is a population of devices that ask for their domain as apps do. None
-// of them exists: names are numbers, addresses are of the ranges for documentation.
+// of them exists: names are numbers, and no client has such an address.
 type demoTraffic struct {
 	url     string
 	client  *http.Client
@@ -98,11 +98,12 @@ func (t *demoTraffic) device(n int) demoDevice {
 	return demoDevice{app: "mobile", header: h, query: "app=mobile"}
 }
 
-// address is one of the ranges for documentation; the table of the example places the
-// first in Shanghai and the second in Hefei, and knows nothing of the third.
+// address is one that no client has, of the ranges for benchmarks and documentation.
+// The table of the example places the first in Shanghai and the second in Hefei, and
+// knows nothing of the third.
 func (t *demoTraffic) address() string {
-	net := [][3]byte{{198, 51, 100}, {198, 51, 100}, {203, 0, 113}, {192, 0, 2}, {192, 0, 2}}[t.random.IntN(5)]
-	return netip.AddrFrom4([4]byte{net[0], net[1], net[2], byte(1 + t.random.IntN(254))}).String()
+	b := [...][2]byte{{198, 18}, {198, 18}, {198, 19}, {192, 0}, {192, 0}}[t.random.IntN(5)]
+	return netip.AddrFrom4([4]byte{b[0], b[1], 2, byte(1 + t.random.IntN(254))}).String()
 }
 
 // run asks until ctx ends. An answer that fails is asked for again by the next device.
