@@ -145,7 +145,7 @@ type waitingImport struct {
 	body  importBody
 }
 
-// imports are those of a list in one of the states, the last changed first.
+// imports are those of a list, or of all, in one of the states, the last changed first.
 func (a *Actions) imports(ctx context.Context, list string, states ...string) (found []waitingImport, err error) {
 	all, err := a.Ledger.Papers(ctx, ledger.Import, ledger.PaperFilter{States: states, Limit: 1000})
 	if err != nil {
@@ -156,7 +156,7 @@ func (a *Actions) imports(ctx context.Context, list string, states ...string) (f
 		if err != nil {
 			return nil, err
 		}
-		if b.List == list {
+		if list == "" || b.List == list {
 			found = append(found, waitingImport{p, b})
 		}
 	}
@@ -194,6 +194,16 @@ func (a *Actions) ListImports(ctx context.Context, list string) ([]ListImport, e
 		shown = append(shown, *a.listImport(i.paper, i.body, s.removal(list, i.body.Had, i.body.Removed), cur.Manifest.Lists[list] != i.body.From))
 	}
 	return shown, nil
+}
+
+// WaitingImports is how many imports wait, by list.
+func (a *Actions) WaitingImports(ctx context.Context) (map[string]int, error) {
+	waiting, err := a.imports(ctx, "", Kept, Submitted)
+	n := map[string]int{}
+	for _, i := range waiting {
+		n[i.body.List]++
+	}
+	return n, err
 }
 
 // waitingImport is one import of the list in one of the states.

@@ -56,7 +56,7 @@ func (a *Actions) ReviewRelease(ctx context.Context, w Write, n uint64) error {
 
 // Pending is something that waits for a second person.
 type Pending struct {
-	Kind   string    `json:"kind" enum:"host,draft,release,gray,settings"`
+	Kind   string    `json:"kind" enum:"host,draft,release,gray,settings,list"`
 	ID     string    `json:"id"`
 	Title  string    `json:"title"`
 	Author string    `json:"author"`
@@ -87,6 +87,13 @@ func (a *Actions) Pending(ctx context.Context) ([]Pending, error) {
 		return nil, err
 	}
 	pending = append(pending, papers...)
+	imports, err := a.imports(ctx, "", Submitted)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range imports {
+		pending = append(pending, Pending{ledger.OfList, i.body.List, i.body.List + ": " + i.body.Reason, i.paper.By, i.paper.Changed})
+	}
 	slices.SortStableFunc(pending, func(x, y Pending) int { return x.Since.Compare(y.Since) })
 	return pending, nil
 }

@@ -57,6 +57,7 @@ type Pages struct {
 	catalogue *catalogue
 	templates *templates
 	assets    assets
+	imports   *imports      // that run now
 	streams   chan struct{} // one token for each stream of events that may still open
 }
 
@@ -71,7 +72,7 @@ func New(do *actions.Actions, opt Options) (*Pages, error) {
 	if opt.Now == nil {
 		opt.Now = time.Now
 	}
-	p := &Pages{do: do, opt: opt, mux: http.NewServeMux(), streams: make(chan struct{}, maxStreams)}
+	p := &Pages{do: do, opt: opt, mux: http.NewServeMux(), imports: new(imports), streams: make(chan struct{}, maxStreams)}
 	var err error
 	if p.catalogue, err = readCatalogue(files); err != nil {
 		return nil, fmt.Errorf("read the console's catalogue: %w", err)

@@ -27,6 +27,7 @@ func samples() map[string]any {
 		"access": accessPage{}, "account": accountPage{}, "login": loginPage{},
 		"gray": []actions.GrayStatus{}, "grayrun": grayPage{}, "graypreview": grayPreview{},
 		"changes": changesPage{}, "draft": draftPage{}, "draft_edit": editPage{}, "release": releasePage{}, "diff": diffPage{},
+		"lists": listsPage{}, "list": listPage{}, "list_import": importPage{}, "audit": auditPage{},
 		"rules": rulesPage{}, "settings": settingsPage{},
 	}
 }

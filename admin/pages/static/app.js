@@ -46,6 +46,7 @@
   addEventListener("submit", async (e) => {
     const form = e.target, id = form.dataset.fragment, by = e.submitter;
     if (form.getAttribute("aria-busy") === "true") { e.preventDefault(); return; }
+    if (form.hasAttribute("data-download")) return; // no page follows
     if (!id) { setTimeout(() => busy(form, true)); return; } // after the browser has read its values
     e.preventDefault();
     const values = new FormData(form, by);
