@@ -76,6 +76,15 @@ func TestShareHasItsBand(t *testing.T) {
 	}
 }
 
+func TestOneMinuteIsDrawnToo(t *testing.T) {
+	t.Parallel()
+	s := shareChart("x", []sharePoint{{Expected: 0.05, Seen: 5, Of: 100}})
+	c := stacked("x", []fleet.Count{{N: 1}}, time.Time{}, 1, func(fleet.Count) string { return "" })
+	if strings.Contains(s.Band+s.Seen+c.Series[0].Path, "NaN") {
+		t.Errorf("%+v %+v", s, c)
+	}
+}
+
 func TestNumbersReadAsPeopleWriteThem(t *testing.T) {
 	t.Parallel()
 	for got, want := range map[string]string{

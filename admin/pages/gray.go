@@ -31,6 +31,8 @@ type grayPage struct {
 	Editing bool
 	// Reason and Typed are what a form that was refused said.
 	Reason, Typed string
+	// Shares is the last hour by the minute.
+	Shares shares
 }
 
 // Path is where the page lives.
@@ -65,6 +67,9 @@ func (v *visit) grayPage() (grayPage, error) {
 	p := grayPage{Gray: g, Form: formOf(g), Editing: v.r.URL.Query().Has("edit") || g.Rev == 0}
 	if v.r.Method == "POST" {
 		p.Reason, p.Typed = v.write().Reason, v.write().Confirm
+	}
+	if p.Shares, err = v.sharesOf(g); err != nil {
+		return grayPage{}, err
 	}
 	return p, nil
 }

@@ -62,8 +62,8 @@ func TestColoursHaveContrast(t *testing.T) {
 	text := `text/ground text/paper text/sunk muted/ground muted/paper muted/sunk text/ok-soft text/warn-soft text/bad-soft
 		muted/ok-soft muted/warn-soft muted/bad-soft text/accent-soft accent/ground accent/paper accent/sunk accent/accent-soft accent/ok-soft
 		accent/warn-soft accent/bad-soft accent-on/accent ok/paper ok/ok-soft ok/ground warn/paper warn/warn-soft warn/ground
-		bad/paper bad/bad-soft bad/ground bad-on/bad env-on/env`
-	shapes := "edge/paper edge/ground accent/paper c1/paper c2/paper c3/paper c4/paper c5/paper c6/paper"
+		bad/paper bad/bad-soft bad/ground danger-on/danger env-on/env`
+	shapes := "danger/paper danger/ground edge/paper edge/ground accent/paper c1/paper c2/paper c3/paper c4/paper c5/paper c6/paper"
 	for name, colours := range themes(t) {
 		check := func(pairs string, least float64) {
 			for pair := range strings.FieldsSeq(pairs) {
