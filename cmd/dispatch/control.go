@@ -23,6 +23,7 @@ import (
 // is away and a release is served, or may come from elsewhere, it is tried again;
 // without one there is nothing to keep serving, and the error ends the process.
 func (p *process) control(ctx context.Context) error {
+	p.waits = newWaiting(p)
 	for try := 1; ; try++ {
 		err := p.controlOnce(ctx)
 		if err == nil || ctx.Err() != nil {
@@ -77,7 +78,7 @@ func (p *process) controlOnce(ctx context.Context) (err error) {
 	}
 	do, err := actions.New(actions.Options{Ledger: led, Keeper: p.keeper, Loader: p.loader, Keys: p.keys, Suffixes: p.suffixes,
 		Deployment: p.cfg.Deployment, Geo: p.geo, Fleet: p.node, Copies: p.disk, CanaryTime: p.cfg.Fleet.CanaryTime, Trials: p.traffic, FourEyes: p.cfg.FourEyes == "on", Env: p.cfg.Env, Signals: p.cfg.Gray.SignalHosts,
-		Probes: p.prober != nil, Log: p.log, Now: p.now})
+		Probes: p.prober != nil, Log: p.log, Waits: p.waits.set, LookedUp: p.lookUps.note, Now: p.now})
 	if err != nil {
 		return err
 	}
@@ -93,7 +94,7 @@ func (p *process) controlOnce(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	api, err := p.console(do, st)
+	api, err := p.console(ctx, do, st)
 	if err != nil {
 		return err
 	}

@@ -51,6 +51,7 @@ type process struct {
 	sessions    *fleet.SessionMap // nil: none
 	glass       *breakGlass
 	clock       *clockWatch
+	lookUps     *lookUps
 	waits       *waiting // of a control node
 	handler     *handler.Handler
 	connections *handler.Connections
@@ -114,6 +115,9 @@ func (p *process) build() error {
 		return err
 	}
 	p.glass, p.clock = newBreakGlass(p), newClockWatch(p)
+	if p.lookUps, err = newLookUps(p.registry, p.log); err != nil {
+		return err
+	}
 	if p.demo, err = newDemo(p); err != nil {
 		return err
 	}
