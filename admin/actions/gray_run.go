@@ -181,15 +181,15 @@ func (j *grayJudge) astray(ctx context.Context) (bool, error) {
 		return true, j.stop(ctx, GrayPaused, fmt.Sprintf("the share goes to %s now", j.s.share.Region), nil)
 	case now == strconv.Itoa(g.share()):
 		return false, nil
+	case g.Step > 0 && g.Since.IsZero() && now == strconv.Itoa(g.before()) && j.h.rollout.Head > g.Release && j.h.written.Cause.Action != AbortGray:
+		g.Step--
+		return true, j.stop(ctx, GrayPaused, fmt.Sprintf("release %d, which carried the step, was stopped or superseded", g.Release), nil)
 	case now == "0":
 		return true, j.stop(ctx, GrayAborted, "the share was set to 0", nil)
 	case g.next() != 0 && now == strconv.Itoa(g.next()) && j.h.written.Cause.Action == "gray_step":
 		g.Step++ // the step was published, and whoever did so could not write it here
 		g.Release, g.Began, g.Since = j.h.rollout.Head, j.now(), time.Time{}
 		return true, j.save(ctx, "gray_note")
-	case g.Step > 0 && now == strconv.Itoa(g.before()) && j.h.rollout.Head > g.Release:
-		g.Step--
-		return true, j.stop(ctx, GrayPaused, fmt.Sprintf("release %d, which carried the step, was stopped or superseded", g.Release), nil)
 	}
 	return true, j.stop(ctx, GrayPaused, fmt.Sprintf("the share was changed to %s, and the plan stands at %d", now, g.share()), nil)
 }

@@ -220,11 +220,15 @@ func badSignals() map[string]http.HandlerFunc {
 			w.Header().Set("Content-Type", "text/plain")
 			fmt.Fprint(w, `{"status":"success","data":{"resultType":"scalar","result":[1,"0"]}}`)
 		},
-		"a redirect":  func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) },
-		"too much":    says(`{"status":"success","pad":"` + strings.Repeat("x", 65<<10) + `"}`),
-		"a cut":       func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-		"no answer":   func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
-		"a slow body": func(w http.ResponseWriter, r *http.Request) { says(`{"status":`)(w, r); w.(http.Flusher).Flush(); <-r.Context().Done() },
+		"a redirect": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) },
+		"too much":   says(`{"status":"success","pad":"` + strings.Repeat("x", 65<<10) + `"}`),
+		"a cut":      func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"no answer":  func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		"a slow body": func(w http.ResponseWriter, r *http.Request) {
+			says(`{"status":`)(w, r)
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		},
 	}
 }
 
