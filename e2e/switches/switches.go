@@ -158,6 +158,8 @@ func ofAnswers() []Switch {
 		{"TestP20GrowingMovesNobodyBack", "policy", "policy/action.go",
 			"return []span{{int16(from), int16(from + of - 1), region}}",
 			"from = min(from+of/2, Whole-of)\n\t\treturn []span{{int16(from), int16(from + of - 1), region}}"},
+		{"TestP19BadSignalsPauseAndNeverAdvance", "cmd/dispatch/admin", "admin/actions/gray_signal.go", // no number is a good one
+			`return nothing("the value is %q", written)`, `return judged(true, written, "")`},
 		{"TestP20RampMovesNobodyBack", "policy", "policy/ramp.go",
 			"return r.From + int(", "return r.To - int("},
 		{"TestP20GrowingByRampMovesNobodyBack", "release", "policy/ramp.go",
