@@ -28,6 +28,7 @@ func samples() map[string]any {
 		"gray": []actions.GrayStatus{}, "grayrun": grayPage{}, "graypreview": grayPreview{},
 		"changes": changesPage{}, "draft": draftPage{}, "draft_edit": editPage{}, "release": releasePage{}, "diff": diffPage{},
 		"lists": listsPage{}, "list": listPage{}, "list_import": importPage{}, "audit": auditPage{},
+		"domains": &domainsPage{}, "host": &registered{},
 		"rules": rulesPage{}, "settings": settingsPage{},
 	}
 }
