@@ -36,7 +36,7 @@ type demo struct {
 var demoHosts = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
 // demoProbeEvery lets a host be known as up within seconds of the start.
-const demoProbeEvery = time.Second
+const demoProbeEvery = 2 * time.Second
 
 // newDemo points probes at the demo's hosts; nil where none is wanted.
 func newDemo(p *process) (*demo, error) {
