@@ -3,17 +3,12 @@ package browser
 import (
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
-
-	"dispatch.example/dispatch/internal/testenv"
 )
-
-func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
 // The rules and the guard against strangers find what is wrong on purpose; a page
 // that passes says something only because of this test.
@@ -28,11 +23,8 @@ func TestSeededFaultsAreFound(t *testing.T) {
 			<p style="color:#aaa;background:#fff">faint</p><script>alert(1)</script></body></html>`))
 	}))
 	defer site.Close()
-	c, err := Start(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Stop()
+	c, err := chromium()
+	must(t, err)
 	tab := c.Tab(t, Look{}, site.URL)
 	tab.Do(t, chromedp.Navigate(site.URL))
 	violations, err := tab.Audit(axe)

@@ -29,7 +29,7 @@ import (
 )
 
 // stepTime bounds one step in a tab.
-const stepTime = 20 * time.Second
+const stepTime = 30 * time.Second
 
 // Chromium is one browser.
 type Chromium struct {

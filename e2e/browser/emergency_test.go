@@ -1,0 +1,74 @@
+package browser
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+// walkTime is how long machine work of an emergency may take in CI; the promise is 3 s.
+const walkTime = 10 * time.Second
+
+// pageBytes is the most that the page of an emergency may bring over the network,
+// script, style and icon with it: a phone on a bad line waits for them.
+const pageBytes = 50_000
+
+// From the overview, three clicks swap a region's domain and apps get the other one;
+// the page says how far it has come, and takes it back.
+func TestEmergencyInThreeClicks(t *testing.T) {
+	s := serve(t, "--demo", "--demo-traffic", "off", "--region", "sh")
+	for i, look := range []Look{{}, {NoScript: true}, {Width: 390, Height: 844}, {Width: 390, Height: 844, NoScript: true}} {
+		name := fmt.Sprintf("%d wide", max(look.Width, 1280*(1-min(1, look.Width))))
+		if look.NoScript {
+			name += ", no script"
+		}
+		t.Run(name, func(t *testing.T) {
+			w := tab(t, s, look)
+			if i == 0 {
+				must(t, w.FirstSignIn(s, "admin", s.Password))
+			} else {
+				must(t, w.SignIn(s, "admin", Chosen))
+			}
+			swapAndBack(t, s, w, name)
+		})
+	}
+}
+
+func swapAndBack(t *testing.T, s *Server, w *Tab, name string) {
+	const region = `section[aria-label="mobile sh"] `
+	serves := func(want string) {
+		t.Helper()
+		if got, err := s.Domain(t.Context(), "app=mobile"); err != nil || got != want {
+			t.Fatalf("/route answers %q, %v; want %q\n%s", got, err, want, w.Text())
+		}
+	}
+	serves("wapabst.a.com.cn")
+	w.Do(t, chromedp.Navigate(s.Console+"/"))
+	before, begin := w.Bytes(), time.Now()
+	w.Do(t, w.Go(`.bar a[href="/emergency"]`))
+	bytes := w.Bytes() - before
+	w.Do(t, chromedp.Click(chromedp.CSS(region+".do > form button.danger")), // asks, changes nothing
+		chromedp.WaitVisible(chromedp.CSS(region+"form.panel [name=confirm]")),
+		chromedp.SendKeys(chromedp.CSS(region+"form.panel [name=confirm]"), Environment+"/sh"))
+	serves("wapabst.a.com.cn")
+	w.Do(t, chromedp.Click(chromedp.CSS(region+"form.panel button.danger")), Reads("#progress", "1/1"))
+	took := time.Since(begin)
+	serves("wapabst2.a.com.cn")
+	figure("E", "emergency, %s: 3 clicks, %s of machine time (3 s are promised), %d bytes for the page", name, took.Round(10*time.Millisecond), bytes)
+	if took > walkTime {
+		t.Errorf("machine work took %s, more than %s", took, walkTime)
+	}
+	if bytes > pageBytes {
+		t.Errorf("the page brought %d bytes, more than %d", bytes, pageBytes)
+	}
+	// Back, from where it was done.
+	w.Do(t, chromedp.Navigate(s.Console+"/emergency"), chromedp.Click(chromedp.CSS(".notice form[method=get] button")),
+		chromedp.WaitVisible(chromedp.CSS(region+"form.panel [name=confirm]")),
+		chromedp.SendKeys(chromedp.CSS(region+"form.panel [name=confirm]"), Environment+"/sh"),
+		chromedp.Click(chromedp.CSS(region+"form.panel button.danger")))
+	if got := w.Strangers(); len(got) > 0 {
+		t.Errorf("the page asked elsewhere: %q", got)
+	}
+}
