@@ -98,38 +98,42 @@ func (a *Actions) Pending(ctx context.Context) ([]Pending, error) {
 	return pending, nil
 }
 
-// pendingPapers are the drafts, plans and settings that wait.
-func (a *Actions) pendingPapers(ctx context.Context) (pending []Pending, err error) {
-	for _, kind := range []string{ledger.Draft, ledger.Gray, ledger.Settings} {
-		papers, err := a.Ledger.Papers(ctx, kind, ledger.PaperFilter{States: []string{Submitted}})
+// pendingPapers are the drafts, plans, imports and settings that wait.
+func (a *Actions) pendingPapers(ctx context.Context) ([]Pending, error) {
+	pending, err := a.pendingGrays(ctx)
+	if err != nil {
+		return nil, err
+	}
+	imports, err := a.imports(ctx, "", Submitted)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range imports {
+		pending = append(pending, Pending{"list", i.body.List, fmt.Sprintf("%s: +%d −%d, %s", i.body.List, i.body.Added, i.body.Removed, i.body.Reason), i.paper.By, i.paper.Changed})
+	}
+	drafts, err := a.Ledger.Papers(ctx, ledger.Draft, ledger.PaperFilter{States: []string{Submitted}})
+	if err != nil {
+		return nil, fmt.Errorf("read submitted drafts: %w", err)
+	}
+	for _, p := range drafts {
+		b, err := bodyOf(p)
 		if err != nil {
-			return nil, fmt.Errorf("read what waits of kind %s: %w", kind, err)
+			return nil, err
 		}
-		for _, p := range papers {
-			one := Pending{kind, p.ID, p.ID, p.By, p.Changed}
-			switch kind {
-			case ledger.Draft:
-				b, err := bodyOf(p)
-				if err != nil {
-					return nil, err
-				}
-				valid, err := a.agreed(ctx, p.ID, b.Digest, b.Authors)
-				if err != nil {
-					return nil, err
-				}
-				if len(valid) > 0 {
-					continue
-				}
-				one.Title = b.Title
-			case ledger.Settings:
-				body, _, err := a.settingsPaper(ctx)
-				if err != nil || body.Proposal == nil {
-					return nil, err
-				}
-				one.Title, one.Author = body.Proposal.Reason, body.Proposal.By
-			}
-			pending = append(pending, one)
+		valid, err := a.agreed(ctx, p.ID, b.Digest, b.Authors)
+		if err != nil {
+			return nil, err
 		}
+		if len(valid) == 0 {
+			pending = append(pending, Pending{"draft", p.ID, b.Title, p.By, p.Changed})
+		}
+	}
+	body, p, err := a.settingsPaper(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if s := body.Proposal; s != nil {
+		pending = append(pending, Pending{"settings", settingsID, s.Reason, s.By, p.Changed})
 	}
 	return pending, nil
 }
