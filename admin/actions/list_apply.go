@@ -35,7 +35,7 @@ func (a *Actions) ApplyImport(ctx context.Context, w Write, list, id string) (Im
 		}
 		if len(out.Needs) > 0 && a.FourEyes {
 			w.once, i.paper.State = nil, Submitted
-			if err := a.saveImport(ctx, w, "import_submit", i.paper, i.body, nil); err != nil {
+			if err := a.saveImport(ctx, w, "import_submit", i, nil); err != nil {
 				return out, err
 			}
 			return out, a.importWaits(ctx, i.paper, i.body)
@@ -115,14 +115,14 @@ func (a *Actions) WithdrawImport(ctx context.Context, w Write, list, id string) 
 		}
 		i.paper.State = Withdrawn
 		gone := *a.listImport(i.paper, i.body, []Need{}, false)
-		return gone, a.saveImport(ctx, w, "import_withdraw", i.paper, i.body, gone)
+		return gone, a.saveImport(ctx, w, "import_withdraw", i, gone)
 	})
 }
 
 // finishImport notes that an import is in use. The release stands whatever comes of it.
 func (a *Actions) finishImport(ctx context.Context, w Write, i waitingImport, number uint64) []fault.Problem {
 	w.once, i.paper.State, i.body.Release = nil, Published, number // the key was the release's
-	if err := a.saveImport(ctx, w, "import_done", i.paper, i.body, nil); err != nil {
+	if err := a.saveImport(ctx, w, "import_done", i, nil); err != nil {
 		return []fault.Problem{{Detail: "import " + i.paper.ID + " is in use, which could not be noted in it", Hint: "withdraw it: the list stays as it is"}}
 	}
 	return nil

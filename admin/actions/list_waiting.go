@@ -70,7 +70,8 @@ func importBodyOf(p ledger.Paper) (b importBody, err error) {
 }
 
 // saveImport writes the paper of an import, and with it the answer under the caller's key.
-func (a *Actions) saveImport(ctx context.Context, w Write, action string, p ledger.Paper, b importBody, answer any) (err error) {
+func (a *Actions) saveImport(ctx context.Context, w Write, action string, i waitingImport, answer any) (err error) {
+	p, b := i.paper, i.body
 	if p.Body, err = json.Marshal(b); err != nil {
 		return fmt.Errorf("write import %s: %w", p.ID, err)
 	}
@@ -100,7 +101,7 @@ func (a *Actions) keepImport(ctx context.Context, w Write, e listEdit, out Impor
 	p, b := newImport(w, e)
 	p.Created = a.now()
 	out.Kept = a.listImport(p, b, out.Needs, false)
-	return out, a.saveImport(ctx, w, "import_keep", p, b, out)
+	return out, a.saveImport(ctx, w, "import_keep", waitingImport{p, b}, out)
 }
 
 // submitEdit keeps an edit for a second person, and is the refusal that says so. The
@@ -118,7 +119,7 @@ func (a *Actions) submitEdit(ctx context.Context, w Write, e listEdit) error {
 		}
 	}
 	p.State = Submitted
-	if err := a.saveImport(ctx, w, "import_submit", p, b, nil); err != nil {
+	if err := a.saveImport(ctx, w, "import_submit", waitingImport{p, b}, nil); err != nil {
 		return err
 	}
 	p.Created = a.now()
