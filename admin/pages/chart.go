@@ -59,10 +59,17 @@ func (c chart) y(part float64) float64 {
 	return c.Height - plotBottom - part*(c.Height-plotBottom-plotTop)
 }
 
-// stacked draws counts by the minute, one on top of the other, from since for so many
-// minutes. name says which series a count belongs to.
-func stacked(title string, counts []fleet.Count, since time.Time, minutes int, name func(fleet.Count) string) chart {
+// window is so many minutes from an instant on.
+type window struct {
+	since   time.Time
+	minutes int
+}
+
+// stacked draws counts by the minute, one on top of the other. name says which series
+// a count belongs to.
+func stacked(title string, counts []fleet.Count, over window, name func(fleet.Count) string) chart {
 	c := newChart(title)
+	since, minutes := over.since, over.minutes
 	values := map[string][]uint64{}
 	for _, count := range counts {
 		at := int(count.Minute.Sub(since) / time.Minute)
@@ -258,15 +265,13 @@ type barRow struct {
 
 const barHeight = 22.0
 
-// newBars scales the values to the longest. class colours one by its index.
-func newBars(title string, labels, texts []string, values []float64, class func(int) string) bars {
-	b := bars{Name: title}
+// newBars scales the rows' values to the longest.
+func newBars(title string, rows []barRow, values []float64) bars {
 	longest := slices.Max(append(slices.Clone(values), 1))
 	for i, v := range values {
-		b.Rows = append(b.Rows, barRow{Label: labels[i], Text: texts[i], Class: class(i),
-			Y: float64(i) * barHeight, Width: max(2, v/longest*(chartWidth-260))})
+		rows[i].Y, rows[i].Width = float64(i)*barHeight, max(2, v/longest*(chartWidth-260))
 	}
-	return b
+	return bars{Name: title, Rows: rows}
 }
 
 // Height of the whole drawing.

@@ -17,7 +17,7 @@ func TestStackedCountsEverythingOnce(t *testing.T) {
 		return fleet.Count{Minute: since.Add(time.Duration(minute) * time.Minute), Region: region, N: n}
 	}
 	c := stacked("home.byregion", []fleet.Count{at(0, "sh", 10), at(0, "sh", 5), at(59, "sh", 1), at(3, "hf", 100),
-		at(-1, "sh", 1000), at(60, "sh", 1000)}, since, 60, func(c fleet.Count) string { return c.Region })
+		at(-1, "sh", 1000), at(60, "sh", 1000)}, window{since, 60}, func(c fleet.Count) string { return c.Region })
 	if len(c.Series) != 2 || c.Series[0].Name != "hf" || c.Series[0].Total != 100 || c.Series[1].Total != 16 {
 		t.Fatalf("series: %+v", c.Series)
 	}
@@ -29,7 +29,7 @@ func TestStackedCountsEverythingOnce(t *testing.T) {
 			t.Errorf("path %s", s.Path)
 		}
 	}
-	if !stacked("x", nil, since, 60, nil).Empty {
+	if !stacked("x", nil, window{since, 60}, nil).Empty {
 		t.Error("nothing is not empty")
 	}
 }
@@ -41,7 +41,7 @@ func TestStackedSumsUpTheSmallOnes(t *testing.T) {
 	for i := range 40 {
 		counts = append(counts, fleet.Count{Minute: since, Region: fmt.Sprintf("r%02d", i), N: uint64(100 - i)})
 	}
-	c := stacked("x", counts, since, 60, func(c fleet.Count) string { return c.Region })
+	c := stacked("x", counts, window{since, 60}, func(c fleet.Count) string { return c.Region })
 	total := uint64(0)
 	for _, s := range c.Series {
 		total += s.Total
@@ -79,7 +79,7 @@ func TestShareHasItsBand(t *testing.T) {
 func TestOneMinuteIsDrawnToo(t *testing.T) {
 	t.Parallel()
 	s := shareChart("x", []sharePoint{{Expected: 0.05, Seen: 5, Of: 100}})
-	c := stacked("x", []fleet.Count{{N: 1}}, time.Time{}, 1, func(fleet.Count) string { return "" })
+	c := stacked("x", []fleet.Count{{N: 1}}, window{time.Time{}, 1}, func(fleet.Count) string { return "" })
 	if strings.Contains(s.Band+s.Seen+c.Series[0].Path, "NaN") {
 		t.Errorf("%+v %+v", s, c)
 	}

@@ -34,17 +34,18 @@ func (v *visit) fleetPage() (fleetPage, error) {
 	slices.SortStableFunc(page.Members, func(x, y actions.MemberView) int {
 		return cmp.Or(cmp.Compare(trouble(y), trouble(x)), cmp.Compare(x.ID, y.ID))
 	})
-	var labels, texts []string
+	var rows []barRow
 	var ages []float64
 	for _, m := range page.Members {
 		page.Mixed = page.Mixed || m.Databases != page.Members[0].Databases
-		labels, ages = append(labels, m.ID), append(ages, m.Age)
-		texts = append(texts, v.catalogue.say(v.lang, "fleet.bar", "Release", m.Number,
-			"Time", lasting(v.say, time.Duration(m.Age*float64(time.Second)))))
+		row := barRow{Label: m.ID, Class: "s2", Text: v.say("fleet.bar", "Release", m.Number,
+			"Time", lasting(v.say, time.Duration(m.Age*float64(time.Second))))}
+		if m.State == fleet.Current {
+			row.Class = "s1"
+		}
+		rows, ages = append(rows, row), append(ages, m.Age)
 	}
-	page.Ages = newBars("fleet.ages", labels, texts, ages, func(i int) string {
-		return map[bool]string{true: "s1", false: "s2"}[page.Members[i].State == fleet.Current]
-	})
+	page.Ages = newBars("fleet.ages", rows, ages)
 	return page, nil
 }
 

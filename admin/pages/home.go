@@ -58,8 +58,8 @@ func (v *visit) home() error {
 	since := until.Add(-chartMinutes * time.Minute)
 	counts, err := v.do.Traffic(ctx, ledger.CountFilter{Since: since, Until: until, By: []string{"region", "reason"}, Every: time.Minute})
 	failed(err)
-	page.ByRegion = stacked("home.byregion", counts, since, chartMinutes, func(c fleet.Count) string { return c.Region })
-	page.ByReason = stacked("home.byreason", counts, since, chartMinutes, func(c fleet.Count) string { return c.Reason })
+	page.ByRegion = stacked("home.byregion", counts, window{since, chartMinutes}, func(c fleet.Count) string { return c.Region })
+	page.ByReason = stacked("home.byreason", counts, window{since, chartMinutes}, func(c fleet.Count) string { return c.Reason })
 	return v.show("home", page)
 }
 

@@ -84,7 +84,7 @@ func New(do *actions.Actions, opt Options) (*Pages, error) {
 		return nil, fmt.Errorf("parse the console's templates: %w", err)
 	}
 	p.mux.Handle("GET /static/{name}", p.assets)
-	for _, row := range p.table() {
+	for _, row := range table() {
 		p.mux.Handle(row.pattern, p.answer(row))
 	}
 	return p, nil

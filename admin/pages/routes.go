@@ -1,5 +1,7 @@
 package pages
 
+import "slices"
+
 // page is one row: the operation in the table of actions.Roles, the method and the
 // path as http.ServeMux wants them, and what answers. An error that it returns is
 // shown as a page, with its hint. Without an operation it is for everybody, also for
@@ -10,34 +12,16 @@ type page struct {
 }
 
 // table is every page.
-func (p *Pages) table() []page {
+func table() []page {
+	return slices.Concat(atNight(), ofWork(), ofRecords(), ofAccess(), ofAccounts(), ofEvents())
+}
+
+// atNight is what the one on call needs.
+func atNight() []page {
 	return []page{
 		{"show-app", "GET /{$}", (*visit).home},
 		{"show-app", "GET /emergency", (*visit).emergency},
 		{"emergency", "POST /emergency", (*visit).act},
-		{"", "GET /login", (*visit).login},
-		{"", "POST /login", (*visit).signInNow},
-		{"", "POST /logout", (*visit).signOut},
-		{"", "GET /login/sso", (*visit).toProvider},
-		{"", "GET /login/callback", (*visit).fromProvider},
-		{"own-account", "GET /account", (*visit).account},
-		{"own-account", "POST /account/password", (*visit).changePassword},
-		{"own-account", "POST /account/factor", (*visit).enrol},
-		{"own-account", "POST /account/factor/remove", (*visit).removeFactor},
-		{"own-account", "POST /account/arm", (*visit).arm},
-		{"list-accounts", "GET /access", (*visit).access},
-		{"create-account", "POST /access/accounts", (*visit).createAccount},
-		{"edit-account", "POST /access/accounts/{login}", (*visit).editAccount},
-		{"reset-account", "POST /access/accounts/{login}/reset", (*visit).resetAccount},
-		{"arm-account", "POST /access/accounts/{login}/arm", (*visit).armAccount},
-		{"create-token", "POST /access/tokens", (*visit).createToken},
-		{"revoke-token", "POST /access/tokens/{id}/revoke", (*visit).revokeToken},
-		{"list-grays", "GET /gray", (*visit).grays},
-		{"show-gray", "GET /gray/{app}/{policy}", (*visit).gray},
-		{"preview-gray", "GET /gray/{app}/{policy}/preview", (*visit).previewGray},
-		{"gray", "POST /gray/{app}/{policy}/plan", (*visit).planGray},
-		{"approve-gray", "POST /gray/{app}/{policy}/approve", (*visit).approveGray},
-		{"abort-gray", "POST /gray/{app}/{policy}", (*visit).turnGray},
 		{"list-hosts", "GET /domains", (*visit).domains},
 		{"propose-host", "POST /domains", (*visit).proposeHost},
 		{"list-hosts", "GET /domains/{host}", (*visit).host},
@@ -47,6 +31,18 @@ func (p *Pages) table() []page {
 		{"show-fleet", "GET /fleet", (*visit).fleet},
 		{"adopt", "POST /fleet/adopt", (*visit).adopt},
 		{"reconcile", "POST /fleet/reconcile", (*visit).reconcile},
+	}
+}
+
+// ofWork are rules, changes and grays.
+func ofWork() []page {
+	return []page{
+		{"list-grays", "GET /gray", (*visit).grays},
+		{"show-gray", "GET /gray/{app}/{policy}", (*visit).gray},
+		{"preview-gray", "GET /gray/{app}/{policy}/preview", (*visit).previewGray},
+		{"gray", "POST /gray/{app}/{policy}/plan", (*visit).planGray},
+		{"approve-gray", "POST /gray/{app}/{policy}/approve", (*visit).approveGray},
+		{"abort-gray", "POST /gray/{app}/{policy}", (*visit).turnGray},
 		{"list-drafts", "GET /changes", (*visit).changes},
 		{"create-draft", "GET /changes/new", (*visit).newDraft},
 		{"create-draft", "POST /changes/new", (*visit).saveDraft},
@@ -66,9 +62,12 @@ func (p *Pages) table() []page {
 		{"review", "POST /releases/{n}/review", (*visit).review},
 		{"diff-releases", "GET /releases/{a}/diff/{b}", (*visit).diff},
 		{"show-app", "GET /rules", (*visit).rules},
-		{"show-settings", "GET /settings", (*visit).settings},
-		{"edit-settings", "POST /settings", (*visit).saveSettings},
-		{"approve-settings", "POST /settings/approve", (*visit).approveSettings},
+	}
+}
+
+// ofRecords are lists and the audit trail.
+func ofRecords() []page {
+	return []page{
 		{"list-lists", "GET /lists", (*visit).lists},
 		{"show-list", "GET /lists/{list}", (*visit).list},
 		{"list-contains", "POST /lists/{list}/contains", (*visit).searchList},
@@ -82,6 +81,44 @@ func (p *Pages) table() []page {
 		{"list-audit", "GET /audit", (*visit).audit},
 		{"verify-audit", "POST /audit/verify", (*visit).verifyAudit},
 		{"export-audit", "POST /audit/export", (*visit).exportAudit},
+	}
+}
+
+// ofAccess are people, tokens and settings.
+func ofAccess() []page {
+	return []page{
+		{"list-accounts", "GET /access", (*visit).access},
+		{"create-account", "POST /access/accounts", (*visit).createAccount},
+		{"edit-account", "POST /access/accounts/{login}", (*visit).editAccount},
+		{"reset-account", "POST /access/accounts/{login}/reset", (*visit).resetAccount},
+		{"arm-account", "POST /access/accounts/{login}/arm", (*visit).armAccount},
+		{"create-token", "POST /access/tokens", (*visit).createToken},
+		{"revoke-token", "POST /access/tokens/{id}/revoke", (*visit).revokeToken},
+		{"show-settings", "GET /settings", (*visit).settings},
+		{"edit-settings", "POST /settings", (*visit).saveSettings},
+		{"approve-settings", "POST /settings/approve", (*visit).approveSettings},
+	}
+}
+
+// ofAccounts are signing in and out, and what people do with their own account.
+func ofAccounts() []page {
+	return []page{
+		{"", "GET /login", (*visit).login},
+		{"", "POST /login", (*visit).signInNow},
+		{"", "POST /logout", (*visit).signOut},
+		{"", "GET /login/sso", (*visit).toProvider},
+		{"", "GET /login/callback", (*visit).fromProvider},
+		{"own-account", "GET /account", (*visit).account},
+		{"own-account", "POST /account/password", (*visit).changePassword},
+		{"own-account", "POST /account/factor", (*visit).enrol},
+		{"own-account", "POST /account/factor/remove", (*visit).removeFactor},
+		{"own-account", "POST /account/arm", (*visit).arm},
+	}
+}
+
+// ofEvents are streams of server-sent events.
+func ofEvents() []page {
+	return []page{
 		{"import-list", "GET /events/import/{key}", (*visit).importEvents},
 		{"show-fleet", "GET /events/bar", (*visit).barEvents},
 		{"show-fleet", "GET /events/release/{n}", (*visit).releaseEvents},
@@ -93,7 +130,7 @@ type Row struct{ Operation, Pattern string }
 
 // Rows are all pages.
 func (p *Pages) Rows() (rows []Row) {
-	for _, row := range p.table() {
+	for _, row := range table() {
 		rows = append(rows, Row{row.operation, row.pattern})
 	}
 	return rows
