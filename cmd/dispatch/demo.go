@@ -33,7 +33,7 @@ type demo struct {
 }
 
 // demoHosts is where the server that stands for all hosts listens.
-var demoHosts = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+var demoHosts = netip.MustParseAddr("127.0.0.1")
 
 // demoProbeEvery lets a host be known as up within seconds of the start.
 const demoProbeEvery = 2 * time.Second

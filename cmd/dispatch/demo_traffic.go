@@ -30,7 +30,7 @@ const (
 )
 
 // demoPeer is where the demo's apps come from: loopback, and not where a person's do.
-var demoPeer = netip.AddrFrom4([4]byte{127, 0, 0, 2})
+var demoPeer = netip.MustParseAddr("127.0.0.2")
 
 // demoTraffic is a population of devices that ask for their domain as apps do. None
 // of them exists: names are numbers, and no client has such an address.
