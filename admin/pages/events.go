@@ -27,8 +27,9 @@ const (
 	ackStep = 250 * time.Millisecond
 )
 
-// stream opens a stream of server-sent events, each a piece of HTML, and ends when
-// send returns an error, the caller goes or the server ends.
+// stream opens a stream of server-sent events, each a piece of HTML. It ends when send
+// returns, the caller goes or the server ends; send returns nil when there is nothing
+// more to tell, and an error when the browser shall ask again.
 func (v *visit) stream(limit time.Duration, send func(ctx context.Context, event func(block string, data view) error) error) error {
 	select {
 	case v.streams <- struct{}{}:
@@ -50,7 +51,7 @@ func (v *visit) stream(limit time.Duration, send func(ctx context.Context, event
 	v.w.Header().Set("Content-Type", "text/event-stream")
 	v.w.Header().Set("X-Accel-Buffering", "no") // nginx would hold events back
 	v.w.WriteHeader(http.StatusOK)
-	_ = send(ctx, func(block string, data view) error {
+	err = send(ctx, func(block string, data view) error {
 		data.Me, data.Lang = v.Visitor, v.lang
 		var out bytes.Buffer
 		if err := set.ExecuteTemplate(&out, block, data); err != nil {
@@ -65,8 +66,11 @@ func (v *visit) stream(limit time.Duration, send func(ctx context.Context, event
 			return err
 		}
 		return control.Flush()
-	}) // the caller has gone, or its time is over
-	return nil
+	})
+	if err == nil { // there is nothing more to tell: or the browser would ask again
+		_, _ = fmt.Fprint(v.w, "event: end\ndata:\n\n")
+	}
+	return nil // otherwise the caller has gone, or its time is over
 }
 
 // barEvents follows the top bar: an event when a replica changes, and every few
@@ -132,8 +136,8 @@ func (v *visit) releaseEvents() error {
 			}
 			last = ack.Replicas
 			// A replica that refuses is waited for by nobody, so Await may have come at once.
-			if err := wait(ctx, ackStep); err != nil {
-				return err
+			if wait(ctx, ackStep) != nil {
+				return nil // whoever still lags is on the page
 			}
 		}
 	})

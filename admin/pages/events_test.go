@@ -84,7 +84,7 @@ func TestStreamsAreBounded(t *testing.T) {
 func TestReleaseIsFollowedUntilAllServeIt(t *testing.T) {
 	t.Parallel()
 	c := open(t, bank, actions.Viewer)
-	c.get("/events/release/1").has(t, "data: <p>● v1 on 1/1 replicas</p>")
+	c.get("/events/release/1").has(t, "data: <p>● v1 on 1/1 replicas</p>", "event: end")
 	if a := c.get("/events/release/x"); a.StatusCode != http.StatusNotFound {
 		t.Errorf("%d", a.StatusCode)
 	}
