@@ -235,7 +235,7 @@ func TestP22AllProbesFailingChangesNothing(t *testing.T) {
 }
 
 // P21: whatever two control nodes and probes make of it, an app keeps a region.
-func TestP21AutomationKeepsALastRegion(t *testing.T) {
+func TestAutomationKeepsALastRegion(t *testing.T) {
 	watched(t, func(t *testing.T, c *control, s *sky) {
 		s.set(true, hefei)
 		time.Sleep(5 * time.Minute)
