@@ -2,6 +2,7 @@ package browser
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -42,12 +43,15 @@ func (s *Server) furnishDrafts(ctx context.Context) error {
 	if err := s.Call(ctx, s.Token, "GET /releases?limit=1", nil, &newest); err != nil {
 		return err
 	}
-	var head struct{ Document string }
+	var head struct {
+		Manifest struct{ Document json.RawMessage }
+	}
 	if err := s.Call(ctx, s.Token, fmt.Sprintf("GET /releases/%d", newest.Current), nil, &head); err != nil {
 		return err
 	}
 	for i, title := range []string{"Hefei takes more of the mobile bank", "Longer sessions for companies", "Night shift of the split"} {
-		document := strings.Replace(head.Document, "session_ttl: 1h", fmt.Sprintf("session_ttl: %dm", 61+i), 1)
+		document := strings.Replace(string(head.Manifest.Document), `"of":6000`, fmt.Sprintf(`"of":%d`, 6000-i), 1)
+		document = strings.Replace(document, `"of":4000`, fmt.Sprintf(`"of":%d`, 4000+i), 1)
 		var made struct{ ID, Digest string }
 		if err := s.Call(ctx, s.Token, "POST /drafts", map[string]any{"title": title, "document": document, "base": newest.Current, "reason": "agreed in the weekly meeting"}, &made); err != nil {
 			return fmt.Errorf("furnish: %w", err)

@@ -63,3 +63,17 @@ func Type(selector, text string) chromedp.Action[chromedp.Void] {
 	set := `(([to, text]) => { const e = document.querySelector(to); e.focus(); e.value = text; e.dispatchEvent(new Event("input", {bubbles: true})); })(` + string(value) + `)`
 	return chromedp.Steps(chromedp.WaitReady(chromedp.CSS(selector)), chromedp.Evaluate[chromedp.Void](set))
 }
+
+// Again opens a page until an expression holds on it.
+func Again(url, expression string) chromedp.Action[chromedp.Void] {
+	return func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
+		for {
+			if _, err := chromedp.Navigate(url)(ctx, target); err != nil {
+				return chromedp.Void{}, fmt.Errorf("open %s until %s: %w", url, expression, err)
+			}
+			if holds, err := chromedp.Evaluate[bool]("Boolean("+expression+")")(ctx, target); holds || err != nil {
+				return chromedp.Void{}, err
+			}
+		}
+	}
+}
