@@ -118,14 +118,14 @@ func (a *Actions) RunGrays(ctx context.Context, log *slog.Logger) error {
 func (a *Actions) LookAtGrays(ctx context.Context, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, grayLook)
 	defer cancel()
-	papers, err := a.Ledger.Papers(ctx, ledger.Gray, ledger.PaperFilter{States: []string{GrayRunning}, Limit: maxGrays})
+	papers, err := a.Ledger.Papers(ctx, ledger.Gray, ledger.PaperFilter{States: []string{GrayRunning, GrayPaused}, Limit: maxGrays})
 	if err != nil {
 		return fmt.Errorf("read grays: %w", err)
 	}
 	running := map[string]bool{}
 	var failed error
 	for _, p := range papers {
-		running[p.ID] = true
+		running[p.ID] = p.State == GrayRunning
 		g, err := grayOf(p)
 		if err == nil {
 			err = (&grayJudge{Actions: a, log: log, g: g}).look(ctx)
@@ -159,7 +159,16 @@ func (j *grayJudge) look(ctx context.Context) error {
 		return nil // a database that was restored knows nothing of what serves
 	}
 	if j.s, err = shareIn(j.h.written, j.ref.App, j.ref.Policy); err != nil {
+		if j.g.paper.State == GrayPaused {
+			return nil // it stands anyway
+		}
 		return j.stop(ctx, GrayPaused, "the share is gone: "+fault.BodyOf(err).Detail, nil)
+	}
+	if j.g.paper.State == GrayPaused {
+		if j.s.position() == "0" && j.g.share() != 0 {
+			return j.stop(ctx, GrayAborted, "the share was set to 0", nil)
+		}
+		return nil
 	}
 	if over, err := j.astray(ctx); over || err != nil {
 		return err

@@ -427,6 +427,13 @@ func TestThePlanFollowsTheRelease(t *testing.T) {
 
 	g.planned("")
 	g.turn(actions.ReleaseEngineer, "start").ok()
+	g.turn(actions.OnCall, "pause").ok()
+	g.post(actions.OnCall, "/emergency", `{"reason":"it burns","action":"abort_gray","targets":[{"app":"mobile","policy":"gray","expect":"500"}]}`).ok()
+	g.look()
+	g.expect(actions.GrayAborted, "0", "set to 0")
+
+	g.planned("")
+	g.turn(actions.ReleaseEngineer, "start").ok()
 	salted := strings.Replace(grayDocument(t), "{key: gray, match_all: true,", "{key: gray, match_all: true, salt: another,", 1)
 	g.publish(g.current(), salted, "approve_big_move=true").ok()
 	g.look()
