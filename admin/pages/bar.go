@@ -89,7 +89,7 @@ func (b *bar) count(members []actions.MemberView, now time.Time) {
 		if m.State == fleet.Current {
 			b.Served++
 		}
-		b.Oldest = max(b.Oldest, now.Sub(m.Seen))
+		b.Oldest = max(b.Oldest, now.Sub(m.Seen).Truncate(time.Second))
 	}
 }
 
