@@ -1,6 +1,7 @@
 package actions
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -72,6 +73,9 @@ var permits = map[string][]string{
 	"list-accounts": people, "create-account": people, "edit-account": people, "reset-account": people, "arm-account": people,
 	"own-account": anyone,
 }
+
+// Operations are all of the table, in order.
+func Operations() []string { return slices.Sorted(maps.Keys(permits)) }
 
 // Roles are those that may do the operation.
 func Roles(operation string) []string {

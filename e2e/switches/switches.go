@@ -4,7 +4,7 @@ import "slices"
 
 // Table returns every switch.
 func Table() []Switch {
-	return slices.Concat(overTheFleet(), ofChanges(), ofReleases(), ofAnswers(), ofListeners(), ofPages())
+	return slices.Concat(overTheFleet(), ofChanges(), ofReleases(), ofAnswers(), ofListeners(), ofPages(), ofSignIn())
 }
 
 // overTheFleet are of tests with real processes.
