@@ -18,7 +18,8 @@
     const url = next.shift();
     const answer = await fetch(url, { headers: { Accept: "text/html" } });
     if (!(answer.headers.get("Content-Type") || "").startsWith("text/html")) continue; // a download
-    if (!answer.ok) { if (answer.status !== 403) throw new Error(`${url} answers ${answer.status}`); continue; }
+    if (answer.status === 403) continue;
+    if (!answer.ok && answer.status !== 409 && answer.status !== 422) throw new Error(`${url} answers ${answer.status}`); // those are pages, too
     found.push(url.pathname + url.search);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     for (const a of page.querySelectorAll("a[href]:not([download])")) look(new URL(a.getAttribute("href"), url));
