@@ -19,7 +19,7 @@
       start(node);
       const focus = node.querySelector("[autofocus]") || (back && node.querySelector(back));
       if (focus) focus.focus({ preventScroll: false });
-      found.push(node);
+      found.push(id); // not node.id: a field of that name in a form hides it
     }
     return found;
   }
@@ -61,7 +61,7 @@
       const found = put(html, ["said", id]);
       const said = document.querySelector("#said [role=alert], #said [role=status]");
       if (said) said.scrollIntoView({ block: "nearest" });
-      if (!found.some((n) => n.id === id) && !said) location.reload();
+      if (!found.includes(id) && !said) location.reload();
       if (method === "get") history.replaceState(null, "", url);
     } catch {
       busy(form, false); // the network: let the browser say so, in its own way
