@@ -7,11 +7,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/ledger"
 	"dispatch.example/dispatch/release"
 )
+
+// minReason is the shortest reason that says anything, in bytes: a Chinese word has more.
+const minReason = 3
 
 // asked is everything that makes a request what it is, beside who asks and why.
 type asked struct {
@@ -23,6 +27,10 @@ type asked struct {
 // key, or lets do answer. do changes something with w.change, and before that
 // gives w.remember what the caller will hear.
 func remembered[T any](ctx context.Context, a *Actions, w Write, ask asked, do func(Write) (T, error)) (answer T, err error) {
+	if len(strings.TrimSpace(w.Reason)) < minReason {
+		return answer, fault.New(fault.Invalid, "no_reason", "a change needs a reason of at least %d characters", minReason).
+			WithHint("say why; people read it in the audit trail")
+	}
 	if w.Key == "" {
 		return do(w)
 	}
