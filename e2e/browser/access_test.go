@@ -14,6 +14,7 @@ const opened = `document.querySelectorAll("details").forEach(d => { d.open = tru
 // Every page, in both themes and both languages, breaks no rule of WCAG 2.2 A and AA,
 // with everything unfolded that can be.
 func TestPagesAreAccessible(t *testing.T) {
+	t.Parallel()
 	axe, err := Axe(t.Context(), ".")
 	must(t, err)
 	s := serve(t, "--demo")

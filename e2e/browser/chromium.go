@@ -191,7 +191,12 @@ func (t *Tab) Bytes() int64 {
 
 // Take takes steps in the tab. The error has what the page shows when one cannot be taken.
 func (t *Tab) Take(steps ...chromedp.Action[chromedp.Void]) error {
-	limited, stop := context.WithTimeout(t.Ctx, stepTime)
+	return t.TakeWithin(stepTime, steps...)
+}
+
+// TakeWithin is Take for steps that wait for what takes long.
+func (t *Tab) TakeWithin(limit time.Duration, steps ...chromedp.Action[chromedp.Void]) error {
+	limited, stop := context.WithTimeout(t.Ctx, limit)
 	defer stop()
 	if err := chromedp.Do(limited, steps...); err != nil {
 		return fmt.Errorf("%w\nthe page shows:\n%s", err, t.Text())
@@ -212,6 +217,10 @@ func (t *Tab) Text() string {
 
 // Shot writes a picture of the whole page.
 func (t *Tab) Shot(path string) error {
+	// What the page scrolled to, such as a field that has the focus, would have the bar above it.
+	if err := t.Take(chromedp.Evaluate[chromedp.Void]("scrollTo(0, 0)")); err != nil {
+		return err
+	}
 	png, err := chromedp.Run(t.Ctx, chromedp.FullScreenshot(100))
 	if err != nil {
 		return fmt.Errorf("draw %s: %w", path, err)

@@ -2,9 +2,16 @@ package browser
 
 import (
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 )
+
+// TestGray is beside TestTeam, since signals are asked every 30 s.
+func TestGray(t *testing.T) {
+	t.Parallel()
+	newTeam(t).gray(t)
+}
 
 // A gray starts when a second person has signed its plan, pauses by itself when a
 // probe fails, and goes on when somebody resumes it.
@@ -23,7 +30,8 @@ func (g *team) gray(t *testing.T) {
 	author.Do(t, chromedp.Navigate(page), send(author, do("start")), Reads("#graycard .badge", "●"), Reads("#graycard .big", "20"))
 
 	g.hosts.fail(host, true)
-	author.Do(t, Again(page, `document.querySelector("form [name=action][value=resume]")`))
+	const resumes = `document.querySelector("form [name=action][value=resume]")`
+	must(t, author.TakeWithin(3*time.Minute, Again(page, resumes))) // two readings in a row, 30 s apart
 	g.hosts.fail(host, false)
 	g.up(t, host)
 	author.Do(t, chromedp.Navigate(page), send(author, do("resume")), Until(`document.querySelector("form [name=action][value=pause]")`))

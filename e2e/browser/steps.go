@@ -67,7 +67,9 @@ func Type(selector, text string) chromedp.Action[chromedp.Void] {
 // Again opens a page until an expression holds on it.
 func Again(url, expression string) chromedp.Action[chromedp.Void] {
 	return func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
-		for {
+		tick := time.NewTicker(10 * look)
+		defer tick.Stop()
+		for ; ; <-tick.C {
 			if _, err := chromedp.Navigate(url)(ctx, target); err != nil {
 				return chromedp.Void{}, fmt.Errorf("open %s until %s: %w", url, expression, err)
 			}

@@ -17,6 +17,7 @@ import (
 
 // What a team does in a day, each by the pages alone.
 func TestTeam(t *testing.T) {
+	t.Parallel()
 	g := newTeam(t)
 	t.Run("a second person", g.twoPeople)
 	t.Run("a list", g.list)
@@ -24,7 +25,6 @@ func TestTeam(t *testing.T) {
 	t.Run("explain", g.explain)
 	t.Run("language and theme", g.looks)
 	t.Run("audit", g.audit)
-	t.Run("gray", g.gray)
 	t.Run("second factor", g.factor)
 	t.Run("break-glass", g.glass)
 }
