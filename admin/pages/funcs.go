@@ -14,6 +14,7 @@ func functions(c *catalogue, lang string, a assets, now func() time.Time) templa
 	say := func(id string, pairs ...any) string { return c.say(lang, id, pairs...) }
 	return template.FuncMap{
 		"t":       say,
+		"deed":    func(action string) string { return deed(c, say, action) },
 		"may":     func(string) bool { return false },
 		"key":     rand.Text,
 		"asset":   a.path,
@@ -30,6 +31,14 @@ func functions(c *catalogue, lang string, a assets, now func() time.Time) templa
 		"list":    func(items ...any) []any { return items },
 		"join":    strings.Join,
 	}
+}
+
+// deed is what made a release, in words where the catalogue has some.
+func deed(c *catalogue, say func(string, ...any) string, action string) string {
+	if id := "layout.did." + action; c.has(id) {
+		return say(id)
+	}
+	return action
 }
 
 // clock is a time as people read it. All times of the console are in UTC, and say so.

