@@ -16,7 +16,7 @@ TEST_TIMEOUT := 12m
 FUZZTIME ?= 30s
 PACKAGES ?= ./...
 
-.PHONY: help run install test check format vet lint modules house bench fuzz fleet promises switches chaos soak
+.PHONY: help run install test check format vet lint modules house bench fuzz fleet shots promises switches chaos soak
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,12 +27,17 @@ run: ## Serve examples/mobile-bank.yaml; no other program is needed
 fleet: install ## The topology of docker-compose.yml without containers: real servers, edges in two cities; Ctrl-C ends it
 	go run ./e2e/fleet
 
+# What is drawn is for people: they look for what no test sees.
+shots: ## Pictures of every page in both themes and languages into ./shots, from a demo with traffic
+	@go run ./internal/testenv/install shots
+	go run ./e2e/browser/shots
+
 test: install ## All tests with the race detector, but for promises; finds or installs the servers they need
-	go test -race -timeout $(TEST_TIMEOUT) $$(go list $(PACKAGES) | grep -v '/e2e$$')
+	go test -race -timeout $(TEST_TIMEOUT) $$(go list $(PACKAGES) | grep -Ev '/e2e(/browser)?$$')
 
 # After the others and without the race detector: these measure.
-promises: install ## The promises on a fleet of real processes, in small; make chaos has the full figures
-	go test -count=1 -timeout 20m ./e2e
+promises: install ## The promises on a fleet of real processes and in a browser, in small; make chaos has the full figures
+	go test -count=1 -p 1 -timeout 20m ./e2e ./e2e/browser
 
 check: format vet lint modules house test promises switches ## Everything CI runs: the above, format, vet, lint, modules, house rules, docs
 
@@ -65,7 +70,7 @@ install: ## Find what the tests start, or install it (Debian, root); elsewhere s
 # One package at a time: each has the machine's processors to itself.
 chaos: install ## The promises with their full figures, one line each, and every switch (about an hour); writes e2e/RESULTS.txt
 	{ echo "commit $$(git describe --always --dirty), $$(date -u +%F), $$(nproc) processors"; \
-	go test -count=1 -p 1 -v -timeout 90m ./e2e -args -full | grep --line-buffered -E '^(P[0-9]|E1[0-9]|ok|FAIL|panic|---)|_test.go:'; \
+	go test -count=1 -p 1 -v -timeout 90m ./e2e ./e2e/browser -args -full | grep --line-buffered -E '^(P[0-9]|E1[0-9]|WALK|SEC|PAGE|ok|FAIL|panic|---)|_test.go:'; \
 	go run ./e2e/switches; } | tee e2e/RESULTS.txt
 
 SOAK ?= 24h

@@ -49,7 +49,7 @@ func TestPagesAreAccessible(t *testing.T) {
 	if got := w.Strangers(); len(got) > 0 {
 		t.Errorf("pages asked elsewhere: %q", got)
 	}
-	figure("G", "%d pages break no accessibility rule", len(paths))
+	figure("WALK", "%d pages break no accessibility rule", len(paths))
 }
 
 // The keyboard alone reaches the applied swap.

@@ -60,7 +60,7 @@ func swapAndBack(t *testing.T, s *Server, w *Tab, name string) {
 	w.Do(t, chromedp.Click(chromedp.CSS(region+"form.panel button.danger")), Reads("#progress", "1/1"))
 	took := time.Since(begin)
 	serves("wapabst2.a.com.cn")
-	figure("E", "emergency, %s: 3 clicks, %s of machine time (3 s are promised), %d bytes for the page", name, took.Round(10*time.Millisecond), bytes)
+	figure("WALK", "emergency, %s: 3 clicks, %s of machine time (3 s are promised), %d bytes for the page", name, took.Round(10*time.Millisecond), bytes)
 	if took > walkTime {
 		t.Errorf("machine work took %s, more than %s", took, walkTime)
 	}

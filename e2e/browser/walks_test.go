@@ -79,7 +79,7 @@ func (g *team) list(t *testing.T) {
 	for id, want := range map[string]string{"d-00000007": ".badge.ok", "d-nobody": ".badge.off"} {
 		w.Do(t, Type("#search [name=id]", id), chromedp.Click(chromedp.CSS("#search button")), Until(`document.querySelector("#search [role=status] `+want+`")`))
 	}
-	figure("G", "%d ids brought in %s (10 s are promised for 1,000,000), memory %d to %d MiB", n, took.Round(10*time.Millisecond), before>>20, memory(t, g.PID())>>20)
+	figure("WALK", "%d ids brought in %s (10 s are promised for 1,000,000), memory %d to %d MiB", n, took.Round(10*time.Millisecond), before>>20, memory(t, g.PID())>>20)
 	if *full && took > 10*time.Second {
 		t.Errorf("it took %s", took)
 	}
