@@ -9,7 +9,10 @@ import (
 	"sync"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"dispatch.example/dispatch/e2e/topology"
+	"dispatch.example/dispatch/internal/testenv"
 )
 
 var full = flag.Bool("full", false, "run the walks with their full figures")
@@ -40,7 +43,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "browser:", err)
 		return 1
 	}
-	code := m.Run()
+	code := testenv.Main(m, goleak.IgnoreCurrent()) // the browser goes on until the line below
 	c.Stop()
 	return code
 }

@@ -43,7 +43,16 @@ func newTeam(t *testing.T) *team {
 		"--allowed-suffixes", "a.com.cn,b.com.cn,bank.example", "--probe-every", "1s",
 		"--probe-dns", h.dns, "--probe-port", h.port, "--probe-allow", "127.0.0.1/32", "--probe-ca", h.ca)
 	g := &team{s, h, map[string]string{}}
-	// The first document waits for a second person.
+	s.approveFirst(t)
+	for _, role := range []string{"viewer", "list-manager", "release-engineer", "on-call", "approver", "user-admin"} {
+		g.account(t, role, false, role)
+	}
+	return g
+}
+
+// approveFirst is the second person that the first document waits for.
+func (s *Server) approveFirst(t *testing.T) {
+	t.Helper()
 	var registered struct{ Hosts []struct{ Host string } }
 	must(t, s.Call(t.Context(), s.Token, "GET /hosts", nil, &registered))
 	if len(registered.Hosts) == 0 {
@@ -59,10 +68,6 @@ func newTeam(t *testing.T) *team {
 	if head.Current != 1 {
 		t.Fatalf("release %d is current after the hosts were approved", head.Current)
 	}
-	for _, role := range []string{"viewer", "list-manager", "release-engineer", "on-call", "approver", "user-admin"} {
-		g.account(t, role, false, role)
-	}
-	return g
 }
 
 // account makes an account.

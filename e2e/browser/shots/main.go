@@ -26,7 +26,7 @@ import (
 const (
 	folder = "shots"
 	// traffic is how long apps ask before the pages are drawn, so that charts have a line.
-	traffic = 30 * time.Second
+	traffic = 90 * time.Second
 )
 
 func main() {
