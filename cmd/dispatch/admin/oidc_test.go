@@ -183,7 +183,7 @@ func TestSEC15AProviderSignsPeopleIn(t *testing.T) {
 			t.Errorf("another browser's answer: %d %s", r.status, r.body)
 		}
 		// A stolen code with a state of one's own fails at the provider, for want of the verifier.
-		at, cookie = c.begin("/")
+		at, _ = c.begin("/")
 		stolen := p.visit(t, at, "li.wei")
 		mine, thief := c.begin("/")
 		stolen.Set("state", mine.Query().Get("state"))
