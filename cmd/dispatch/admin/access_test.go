@@ -377,7 +377,7 @@ func TestSEC18Tokens(t *testing.T) {
 		c.tokens["flipped"] = string(flipped)
 		c.get("flipped", "/me").refused(http.StatusUnauthorized, "bad_token")
 		c.post(actions.UserAdmin, "/tokens", `{"name":"long","role":"viewer","days":91,"reason":"test"}`).refused(http.StatusUnprocessableEntity, "bad_request")
-		_, _, err := c.do.CreateToken(t.Context(), actions.Write{Actor: actions.Actor{Roles: []string{actions.UserAdmin}}, Reason: "test"}, actions.NewToken{Name: "long", Role: actions.Viewer, Life: 91 * 24 * time.Hour})
+		_, _, err := c.do.CreateToken(t.Context(), actions.Write{Actor: actions.Actor{Name: "test", Roles: []string{actions.UserAdmin}}, Reason: "test"}, actions.NewToken{Name: "long", Role: actions.Viewer, Life: 91 * 24 * time.Hour})
 		if err == nil {
 			t.Error("a token of 91 days")
 		}
