@@ -24,7 +24,8 @@ import (
 
 // Every page has its first byte in 100 ms when there is much: 2,000 releases, 200
 // policies, 1,000,000 rows of audit and a list of 5,000,000 ids; a search of the
-// audit trail has 300 ms. The small form has less of all, and is generous: it finds
+// audit trail has 300 ms, and so has an emergency before it is done, which answers
+// 10,000 made-up requests by 200 policies, twice. The small form has less of all, and is generous: it finds
 // a page that reads everything, not a busy machine.
 func TestPagesAreSoonThere(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
@@ -59,7 +60,11 @@ func speedOfMariaDB(t *testing.T) {
 	for _, file := range made {
 		must(t, os.Chmod(file, 0o600))
 	}
-	var flags []string
+	token := filepath.Join(dir, "fleet.token")
+	if out, err := exec.CommandContext(t.Context(), path, "keys", "new", "--fleet-token-file", token).CombinedOutput(); err != nil {
+		t.Fatalf("make a token: %v\n%s", err, out)
+	}
+	flags := []string{"--fleet-token-file", token}
 	for _, name := range []string{"publisher", "record", "session", "list", "list-seal"} {
 		flags = append(flags, "--"+name+"-key-file", filepath.Join(dir, "keys", name+".jwks"))
 	}
@@ -139,13 +144,16 @@ func (s *Server) measure(t *testing.T, database string) {
 	must(t, w.FirstSignIn(s, "admin", s.Password))
 	paths, err := w.Pages(s)
 	must(t, err)
-	limit := map[bool]time.Duration{false: pick(time.Second, 100*time.Millisecond), true: pick(3*time.Second, 300*time.Millisecond)}
 	paths = append(paths, "/audit?actor=person-7", "/audit?target=list-3&action=patch", "/audit?actor=nobody")
 	cookies := w.cookies(t, s)
 	for _, path := range paths {
 		took := firstByte(t, s.Console+path, cookies)
 		figure("PAGE", "%-8s %4d ms %s", database, took.Milliseconds(), path)
-		if most := limit[strings.HasPrefix(path, "/audit?")]; took > most {
+		most := pick(time.Second, 100*time.Millisecond)
+		if strings.HasPrefix(path, "/audit?") || strings.HasPrefix(path, "/emergency?") {
+			most *= 3
+		}
+		if took > most {
 			t.Errorf("%s of %s has its first byte after %s, not %s", path, database, took, most)
 		}
 	}
