@@ -10,7 +10,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"io"
-	"log"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -137,7 +137,7 @@ func newHosts(t *testing.T) *hosts {
 	h := &hosts{down: map[string]bool{}, ca: filepath.Join(t.TempDir(), "ca.pem")}
 	cert := h.certificate(t)
 	web := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
-	web.Config.ErrorLog = log.New(io.Discard, "", 0) // hosts that are down make it complain
+	web.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // hosts that are down make it complain
 	web.TLS = &tls.Config{GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
