@@ -58,7 +58,7 @@ func TestSEC08GuessesAtOnceHaveBoundedMemory(t *testing.T) {
 	var before runtime.MemStats
 	runtime.ReadMemStats(&before)
 	slots := int64(min(runtime.GOMAXPROCS(0), maxSlots))
-	guesses, each := 4*slots, int64(64<<20)
+	guesses, each := 6*slots, int64(64<<20)
 	done := make(chan struct{})
 	watched, stop := context.WithCancel(t.Context())
 	peak := uint64(0)
@@ -88,8 +88,9 @@ func TestSEC08GuessesAtOnceHaveBoundedMemory(t *testing.T) {
 	all.Wait()
 	stop()
 	<-done
-	// What one guess used is garbage for a while, so twice the slots, far below all guesses.
-	if grown := int64(peak) - int64(before.HeapAlloc); grown > 2*slots*each || grown < each {
+	// The collector lets the heap grow to twice what lives, and what lives changes
+	// hands meanwhile: three times the slots, half of what all guesses would take.
+	if grown := int64(peak) - int64(before.HeapAlloc); grown > 3*slots*each || grown < each {
 		t.Errorf("%d guesses took %d MiB at their peak", guesses, grown>>20)
 	}
 	if same, err := passwords.Matches(t.Context(), "correct horse battery", hash); !same || err != nil {
