@@ -37,7 +37,7 @@ test: install ## All tests with the race detector, but for promises; finds or in
 
 # After the others and without the race detector: these measure.
 promises: install ## The promises on a fleet of real processes and in a browser, in small; make chaos has the full figures
-	go test -count=1 -p 1 -timeout 20m ./e2e ./e2e/browser
+	go test -count=1 -p 1 -parallel 4 -timeout 20m ./e2e ./e2e/browser
 
 check: format vet lint modules house test promises switches ## Everything CI runs: the above, format, vet, lint, modules, house rules, docs
 

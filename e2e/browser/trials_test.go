@@ -36,7 +36,7 @@ func TestScriptedTrialsSwapNoWrongRegion(t *testing.T) {
 		begin := time.Now()
 		w.Do(t, chromedp.Navigate(s.Console+"/emergency"), chromedp.Evaluate[chromedp.Void](fmt.Sprintf(
 			`[...document.querySelectorAll("section.region")].find(e => e.querySelector("h2 .mono").innerText === %q).querySelector(".do > form button.danger").click()`, app+"/"+city)),
-			Reads("form.panel h3", app+"/"+city), Type("form.panel [name=confirm]", Environment+"/"+city), chromedp.Click(chromedp.CSS("form.panel button.danger")), Reads("#progress", "1/1"))
+			Reads("form.panel h3", app+"/"+city), chromedp.Evaluate[chromedp.Void](overrides), Type("form.panel [name=confirm]", Environment+"/"+city), chromedp.Click(chromedp.CSS("form.panel button.danger")), Reads("#progress", "1/1"))
 		total += time.Since(begin)
 		other := host(app, city, "spare")
 		if serving[app+"/"+city] == other {
