@@ -397,7 +397,7 @@ func TestAnEdgeFindsItsControlNodeInConsul(t *testing.T) {
 	edge := start(t, append(append(flags, "--replica-id", "edge-"+t.Name()), place...)...)
 	edge.log.await(t, `"msg":"registered","source":"consul","service":"dispatch.public"`, nil)
 	edge.log.await(t, `"msg":"release in use","release":1,.*"from":"control 127\.0\.0\.1:\d+"`, nil)
-	if status, body := control.post("/emergency", swapToSpare); status != http.StatusOK || !bytes.Contains(body, []byte(`"replicas":2,"of":2`)) {
+	if status, body := control.post("/emergency", strings.Replace(swapToSpare, `"confirm":"sh"`, `"confirm":"test/sh"`, 1)); status != http.StatusOK || !bytes.Contains(body, []byte(`"replicas":2,"of":2`)) {
 		t.Errorf("swap: %d %s", status, body)
 	}
 }
