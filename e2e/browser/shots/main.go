@@ -67,7 +67,7 @@ func run(ctx context.Context, part string) (err error) {
 		return err
 	}
 	defer tab.Close()
-	if err := os.MkdirAll(folder, 0o755); err != nil {
+	if err := empty(); err != nil {
 		return err
 	}
 	if err := tab.Take(chromedp.Navigate(s.Console + "/login")); err != nil {
@@ -96,6 +96,20 @@ func run(ctx context.Context, part string) (err error) {
 		}
 	}
 	return nil
+}
+
+// empty leaves the folder without pictures: of pages that are gone, none stays.
+func empty() error {
+	old, err := filepath.Glob(filepath.Join(folder, "*.png"))
+	if err != nil {
+		return err
+	}
+	for _, file := range old {
+		if err := os.Remove(file); err != nil {
+			return err
+		}
+	}
+	return os.MkdirAll(folder, 0o755)
 }
 
 // looks are how a page is drawn.
