@@ -174,11 +174,11 @@ func pointers(list []string) []*string {
 
 // startControls starts the first, which makes the first token, then the others.
 func (t *Topology) startControls(ctx context.Context) error {
-	token, err := t.run(ctx, "admin", "init", "--db", "mysql:"+t.DSN)
+	first, err := t.run(ctx, "admin", "init", "--db", "mysql:"+t.DSN)
 	if err != nil {
 		return err
 	}
-	t.Token = strings.TrimSpace(token)
+	t.Token, _, _ = strings.Cut(first, "\n") // an account and its password follow
 	g, ctx := errgroup.WithContext(ctx)
 	for _, n := range t.Controls {
 		g.Go(func() error {

@@ -26,7 +26,7 @@ func TestAnIdempotencyKeyMakesEveryChangeSafeToRepeat(t *testing.T) {
 			"publish":   {release, "POST", "/releases?reason=test", edit(t, "capacity: 60", "capacity: 61"), nil},
 			"emergency": {actions.OnCall, "POST", "/emergency", swapOut, nil},
 			"relive":    {actions.OnCall, "POST", "/releases/1/relive", `{"reason":"test"}`, nil},
-			"import":    {actions.ListManager, "POST", "/lists/staff/import?reason=test", "d-1\nd-2\n", nil},
+			"import":    {actions.ListManager, "POST", "/lists/staff/import?reason=test&confirm=staff", "d-1\nd-2\n", nil},
 			"patch":     {actions.ListManager, "PATCH", "/lists/staff", `{"add":["e-1","e-2"],"remove":["no"],"reason":"test"}`, nil},
 			"table":     {release, "POST", "/tables/cn?reason=test", "10.0.0.0/8,east\n", nil},
 			"propose":   {release, "POST", "/hosts", `{"host":"new.a.com.cn","reason":"test"}`, nil},
