@@ -144,7 +144,7 @@ func single(t *testing.T, data string) *topology.Topology {
 		must(t, err)
 	}
 	n.Control = &testenv.Control{Name: "single", Log: filepath.Join(t.TempDir(), "log"), Up: testenv.Answers("http://" + n.Ops + "/readyz"),
-		Args: []string{path, "serve", "--demo", "--demo-traffic", "off", "--data", data, "--listen", n.Public, "--admin-listen", n.Admin, "--ops-listen", n.Ops, "--fleet-listen", n.Fleet}}
+		Args: []string{path, "serve", "--demo", "--demo-traffic", "off", "--env", "prod", "--data", data, "--listen", n.Public, "--admin-listen", n.Admin, "--ops-listen", n.Ops, "--fleet-listen", n.Fleet}}
 	must(t, n.Start(t.Context()))
 	t.Cleanup(func() {
 		if t.Failed() {
