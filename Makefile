@@ -64,7 +64,7 @@ house: ## The house rules and the links of the documentation (seconds; also part
 	go test ./internal/house
 
 # Each commit has its turn with others; make chaos runs all.
-SWITCHES ?= -sample 6
+SWITCHES ?= -sample 3
 
 switches: install ## Break what tests of promises guard, and want them red
 	go run ./e2e/switches $(SWITCHES)
