@@ -74,7 +74,7 @@ func TestLoadRefusesAttacks(t *testing.T) {
 		{"no signature", "bad_signature", edit(second, func(s *Signed) { s.Signature = "" })},
 		{"another number outside", "bad_manifest", edit(second, func(s *Signed) { s.Number = 3 })},
 		{"another stream outside", "bad_manifest", edit(second, func(s *Signed) { s.Stream = "rules/sh" })},
-		{"of another stream", "other_deployment", b.resign(second, replace(`"stream":"edge"`, `"stream":"rules/sh"`))},
+		{"of another stream", "other_deployment", b.resign(second, replace(`"stream":"edge"`, `"stream":"shadow"`))},
 		{"of another deployment", "other_deployment", b.resign(second, replace(`"deployment":"bank"`, `"deployment":"bank2"`))},
 		{"of a newer format", "newer_format", b.resign(second, replace(`"format":1`, `"format":2`))},
 		{"another release 1", "fork", b.resign(second, func(text string) string {

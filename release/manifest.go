@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"dispatch.example/dispatch/discovery/rules"
 	"dispatch.example/dispatch/domain"
 	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/internal/signed"
@@ -29,6 +30,7 @@ type Manifest struct {
 	Cause       Cause             `json:"cause"`
 	Document    Document          `json:"document"`
 	Operational Operational       `json:"operational"`
+	Rules       *rules.Set        `json:"rules,omitempty"` // of a stream of rules, which has no document
 	Keys        KeyIDs            `json:"keys"`
 	Lists       map[string]Digest `json:"lists,omitempty"`  // list key → blob of its whitelist index
 	Tables      map[string]Digest `json:"tables,omitempty"` // table key → blob of its CSV
@@ -102,6 +104,7 @@ type PolicyOps struct {
 type Change struct {
 	Document    *Document
 	Operational *Operational
+	Rules       *rules.Set
 	Lists       map[string]Digest // all of them, if any
 	Tables      map[string]Digest // all of them, if any
 	Keys        *KeyIDs
@@ -145,6 +148,9 @@ func (m *Manifest) Next(c Change) (*Manifest, error) {
 	}
 	if c.Operational != nil {
 		next.Operational = *c.Operational
+	}
+	if c.Rules != nil {
+		next.Rules = c.Rules
 	}
 	if c.Lists != nil {
 		next.Lists = maps.Clone(c.Lists)
@@ -252,17 +258,34 @@ func (m *Manifest) check() error {
 	if m.Cause.Action == "" || m.Cause.By == "" {
 		p.Addf("cause", "must say what was done and by whom")
 	}
+	if m.Clears > m.Number {
+		p.Addf("clears_overrides", "%d is above the number %d", m.Clears, m.Number)
+	}
+	m.checkContent(&p)
+	m.checkParts(&p)
+	return p.Err("bad_manifest", "the release is wrong")
+}
+
+// checkContent wants a document in a stream of edges and rules in a stream of rules.
+func (m *Manifest) checkContent(p *fault.Problems) {
+	if rules.IsStream(m.Stream) {
+		if m.Rules == nil {
+			p.Addf("rules", "are missing")
+		}
+		if len(m.Document.Apps) > 0 {
+			p.Addf("document.apps", "a release of rules has none")
+		}
+		return
+	}
+	if m.Rules != nil {
+		p.Addf("rules", "belong to a stream of rules, not to %s", m.Stream)
+	}
 	if len(m.Document.Apps) == 0 {
 		p.Addf("document.apps", "a release without apps would serve nobody")
 	}
 	if len(m.Keys.Session) == 0 {
 		p.Addf("keys.session", "names no key")
 	}
-	if m.Clears > m.Number {
-		p.Addf("clears_overrides", "%d is above the number %d", m.Clears, m.Number)
-	}
-	m.checkParts(&p)
-	return p.Err("bad_manifest", "the release is wrong")
 }
 
 // checkParts compares the lists and tables of the document with their digests.

@@ -179,6 +179,9 @@ type Options struct {
 	Deployment string
 	Geo        *policy.Geo
 	Fleet      Fleet         // nil: this process alone serves
+	Region     string        // of this node: whose rules it publishes
+	Inner      Inner         // nil: this node follows no registry
+	RulesMade  func()        // hears that rules were published; nil: nobody does
 	Copies     release.Blobs // that this process has beside the ledger, on its disk; nil: none
 	CanaryTime time.Duration // default CanaryTime
 	Probes     bool          // whether probers run; without them no rule can judge a target's health

@@ -17,6 +17,7 @@ const (
 	Approver        = "approver"
 	UserAdmin       = "user-admin"  // accounts and tokens; publishes nothing
 	BreakGlass      = "break-glass" // may override a safety rule by its name
+	Pipeline        = "pipeline"    // publishes rules of the inner layer from Git; nobody edits them by hand
 	// Administrator has every role: for the first day, for the demo and for small
 	// teams. Two people are two people all the same.
 	Administrator = "administrator"
@@ -24,12 +25,12 @@ const (
 
 // AllRoles in the order in which pages and manuals list them.
 func AllRoles() []string {
-	return []string{Viewer, ListManager, ReleaseEngineer, OnCall, Approver, UserAdmin, BreakGlass, Administrator}
+	return []string{Viewer, ListManager, ReleaseEngineer, OnCall, Approver, UserAdmin, BreakGlass, Pipeline, Administrator}
 }
 
 // Who may do what. Administrators may do all of it.
 var (
-	anyone    = []string{Viewer, ListManager, ReleaseEngineer, OnCall, Approver, UserAdmin, BreakGlass}
+	anyone    = []string{Viewer, ListManager, ReleaseEngineer, OnCall, Approver, UserAdmin, BreakGlass, Pipeline}
 	lists     = []string{ListManager, ReleaseEngineer}
 	releasing = []string{ReleaseEngineer}
 	onCall    = []string{OnCall, ReleaseEngineer, BreakGlass}
@@ -68,6 +69,10 @@ var permits = map[string][]string{
 	"gray": releasing, "approve-gray": approvers, "abort-gray": onCall,
 
 	"list-audit": anyone, "verify-audit": anyone, "export-audit": anyone,
+
+	"show-directory": anyone, "show-map": anyone, "show-rules": anyone, "lint-rules": {Pipeline, ReleaseEngineer, OnCall, Approver},
+	"apply-rules": {Pipeline}, "approve-rules": approvers, "switch-rules": {OnCall, BreakGlass},
+	"judge-instance": onCall, "explain-call": {OnCall, ReleaseEngineer},
 
 	"list-tokens": people, "create-token": people, "revoke-token": people,
 	"list-accounts": people, "create-account": people, "edit-account": people, "reset-account": people, "arm-account": people,

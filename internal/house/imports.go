@@ -54,7 +54,7 @@ var places = []place{
 var closed = []struct{ dir, by, why string }{
 	{"store", "cmd/dispatch", "declare the few methods you need as an interface of your own; cmd/dispatch passes the store in"},
 	{"migrations", "store cmd/dispatch", "only the store knows the schema"},
-	{"discovery", "cmd/dispatch examples bench e2e handler release", "receive what it finds through a type of your own"},
+	{"discovery", "cmd/dispatch examples bench e2e handler release ledger store admin", "receive what it finds through a type of your own"},
 }
 
 // testHelpers may be imported by any test: to start a server, to compare a
