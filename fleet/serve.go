@@ -49,12 +49,13 @@ type ServerOptions struct {
 	Disk  Disk          // where blobs go that a replica sends; required with Accept
 	// Accept takes a release into use that a replica serves and this node lacks.
 	// Default: none is asked for.
-	Accept   func(context.Context, release.Signed, release.Blobs) error
-	Counting *Counting            // keeps what replicas count; default: nobody does
-	Trials   *Trials              // what they shall try; default: nothing
-	Known    func() uint64        // the highest number that this node has beside the Board's
-	Log      *slog.Logger         // default: discard
-	Registry *prometheus.Registry // default: no metrics
+	Accept    func(context.Context, release.Signed, release.Blobs) error
+	Counting  *Counting            // keeps what replicas count; default: nobody does
+	Trials    *Trials              // what they shall try; default: nothing
+	Discovery http.Handler         // answers under /discovery/ those who may ask; default: nobody does
+	Known     func() uint64        // the highest number that this node has beside the Board's
+	Log       *slog.Logger         // default: discard
+	Registry  *prometheus.Registry // default: no metrics
 }
 
 // Server answers replicas: it is the http.Handler of --fleet-listen. Its caller
@@ -101,6 +102,9 @@ func NewServer(opt ServerOptions) (*Server, error) {
 	s.mux.HandleFunc("POST "+watchPath, s.handle(s.watch))
 	s.mux.HandleFunc("GET "+blobsPath+"{digest}", s.handle(s.getBlob))
 	s.mux.HandleFunc("PUT "+blobsPath+"{digest}", s.handle(s.putBlob))
+	if opt.Discovery != nil {
+		s.mux.Handle("/discovery/", opt.Discovery)
+	}
 	s.mux.HandleFunc("/", s.handle(func(_ http.ResponseWriter, r *http.Request) error {
 		return fault.New(fault.NotFound, "no_route", "there is no %s %s here", r.Method, r.URL.Path)
 	}))

@@ -51,6 +51,7 @@ type serveCmd struct {
 	ListSealKeyFile  string `placeholder:"FILE" help:"Seals the ids of lists in the database (default DATA/keys/list-seal.jwks)."`
 
 	Fleet  fleetFlags  `embed:""`
+	Inner  innerFlags  `embed:""`
 	Gray   grayFlags   `embed:""`
 	SignIn signinFlags `embed:""`
 	Probe  probeFlags  `embed:""`

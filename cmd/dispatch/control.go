@@ -76,9 +76,9 @@ func (p *process) controlOnce(ctx context.Context) (err error) {
 	if p.sink != nil {
 		led = watchedLedger{st, p.sink}
 	}
-	do, err := actions.New(actions.Options{Ledger: led, Keeper: p.keeper, Loader: p.loader, Keys: p.keys, Suffixes: p.suffixes,
+	do, err := actions.New(p.inner.options(actions.Options{Ledger: led, Keeper: p.keeper, Loader: p.loader, Keys: p.keys, Suffixes: p.suffixes,
 		Deployment: p.cfg.Deployment, Geo: p.geo, Fleet: p.node, Copies: p.disk, CanaryTime: p.cfg.Fleet.CanaryTime, Trials: p.traffic, FourEyes: p.cfg.FourEyes == "on", Env: p.cfg.Env, Signals: p.cfg.Gray.SignalHosts,
-		Probes: p.prober != nil, Log: p.log, Waits: p.waits.set, LookedUp: p.lookUps.note, Now: p.now})
+		Probes: p.prober != nil, Log: p.log, Waits: p.waits.set, LookedUp: p.lookUps.note, Now: p.now}))
 	if err != nil {
 		return err
 	}

@@ -102,7 +102,7 @@ func (n *node) hand() (err error) {
 		return fmt.Errorf("keep the list of replicas: %w", err)
 	}
 	n.server, err = fleet.NewServer(fleet.ServerOptions{Board: n.board, Roster: n.roster, Blobs: n.blobs(), Token: n.token(),
-		Disk: p.disk, Accept: n.accept, Counting: p.traffic.counting, Trials: p.traffic.trials, Known: func() uint64 { return p.keeper.Status().Number }, Log: p.log, Registry: p.registry})
+		Disk: p.disk, Accept: n.accept, Counting: p.traffic.counting, Trials: p.traffic.trials, Discovery: p.inner.handler(), Known: func() uint64 { return p.keeper.Status().Number }, Log: p.log, Registry: p.registry})
 	if err != nil {
 		return fmt.Errorf("hand out releases: %w", err)
 	}
@@ -265,6 +265,7 @@ func (n *node) fleetServer() *http.Server {
 	s := handler.Server(n.previousToken(n.server), n.p.log)
 	s.ReadTimeout, s.WriteTimeout = time.Minute, time.Minute
 	s.RegisterOnShutdown(n.server.Stop) // or questions would wait on
+	s.RegisterOnShutdown(n.p.inner.stop)
 	if n.p.cfg.Fleet.FleetTLSCert != "" {
 		s.TLSConfig = n.tlsServer
 	}

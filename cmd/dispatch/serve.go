@@ -46,6 +46,7 @@ type process struct {
 	node        *node
 	traffic     *traffic
 	demo        *demo             // nil: none
+	inner       *inner            // nil: none
 	sink        *auditSink        // nil: none
 	prober      *prober           // nil: none
 	sessions    *fleet.SessionMap // nil: none
@@ -122,6 +123,9 @@ func (p *process) build() error {
 		return err
 	}
 	if p.traffic, err = newTraffic(p); err != nil {
+		return err
+	}
+	if p.inner, err = newInner(p); err != nil {
 		return err
 	}
 	if p.node, err = newNode(p); err != nil {
@@ -265,6 +269,7 @@ func (p *process) run(ctx context.Context) error {
 		g.Go(func() error { return p.sessions.Run(ctx) })
 	}
 	p.node.run(ctx, g)
+	p.inner.run(ctx, g)
 	p.traffic.run(ctx, g)
 	p.demo.run(ctx, g)
 	err := g.Wait()
@@ -275,6 +280,7 @@ func (p *process) run(ctx context.Context) error {
 // close lets go of connections, after everything has ended.
 func (p *process) close() error {
 	err := p.node.close()
+	p.inner.close()
 	if p.sessions != nil {
 		err = errors.Join(err, p.sessions.Close())
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -38,6 +39,8 @@ func (c *serveCmd) Validate() error {
 		p.Addf("--demo", "runs everything in one process; leave --role out")
 	}
 	c.Fleet.validate(&p, c.Role)
+	c.Inner.InnerRegion = cmp.Or(c.Inner.InnerRegion, c.Region)
+	c.Inner.validate(&p, c.Role)
 	c.Gray.validate(&p, c.Role)
 	c.Probe.validate(&p)
 	if place := c.replica(); strings.HasPrefix(c.Fleet.Discovery, "consul:") && (place.Cluster == "" || place.Region == "" || place.Env == "" || place.Version == "") {

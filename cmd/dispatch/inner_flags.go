@@ -1,0 +1,45 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"dispatch.example/dispatch/internal/fault"
+)
+
+// innerFlags say which registries a control node follows for internal calls.
+type innerFlags struct {
+	Registry        []string `placeholder:"NAME=URL" help:"Registries of internal services that this control node follows, in order of belief: static:FILE, consul://HOST:PORT, nacos://HOST:PORT. None: no inner layer."`
+	RegistryDialect []string `placeholder:"NAME=FILE" help:"What the teams of a registry call the four coordinates: docs/inner-layer.md, Dialects."`
+	InnerRegion     string   `placeholder:"REGION" help:"Region whose services and rules this control node keeps (default --region). The others are reached through their gateways."`
+}
+
+// named splits NAME=VALUE pairs; ok is false where one is none or a name comes twice.
+func named(pairs []string) (names, values []string, ok bool) {
+	for _, pair := range pairs {
+		name, value, found := strings.Cut(pair, "=")
+		if !found || name == "" || value == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || slices.Contains(names, name) {
+			return nil, nil, false
+		}
+		names, values = append(names, name), append(values, value)
+	}
+	return names, values, true
+}
+
+func (f *innerFlags) validate(p *fault.Problems, r role) {
+	if len(f.Registry) > 0 && !r.controls() {
+		p.Addf("--registry", "is for a control node: edges answer apps, which know no services")
+	}
+	names, _, ok := named(f.Registry)
+	if !ok {
+		p.Addf("--registry", "must be NAME=URL with names of a-z, 0-9 and -, each once, such as hangzhou=consul://127.0.0.1:8500")
+	}
+	for _, pair := range f.RegistryDialect {
+		if name, _, found := strings.Cut(pair, "="); !found || ok && !slices.Contains(names, name) {
+			p.Addf("--registry-dialect", "%q must be NAME=FILE with the name of a --registry", pair)
+		}
+	}
+	if len(f.Registry) > 0 && f.InnerRegion == "" {
+		p.Addf("--inner-region", "is required with --registry: give it, or --region")
+	}
+}
