@@ -96,7 +96,7 @@ type panel struct {
 	To      *host
 	Confirm string
 	Rules   []actions.RuleResult
-	Moved   int    // of 10,000 users of the app
+	Effect  string // the address of what it would do to load; empty: it moves nobody
 	Reason  string // as it was typed
 	Typed   string
 	Held    bool // a rule stands in the way
@@ -245,18 +245,11 @@ func loadOf(app actions.AppView, r actions.RegionView, counts []fleet.Count) loa
 // panel is the action with its rules. The error is why there is nothing to decide.
 func (v *visit) panel(page *emergencyPage, e actions.Emergency) (*panel, error) {
 	t := e.Targets[0]
-	preview, err := v.do.PreviewEmergency(v.r.Context(), v.Actor, e)
+	judged, err := v.do.JudgeEmergency(v.r.Context(), v.Actor, e)
 	if err != nil {
 		return nil, err
 	}
-	p := &panel{Target: t, Action: e.Action, Title: "emergency.title." + e.Action, Rules: preview.Rules,
-		Confirm: cmp.Or(preview.Confirm, v.do.Confirmation(e))}
-	if e.Action == actions.SetRegionState || e.Action == actions.SetClusterState || e.Action == actions.Freeze {
-		p.Title += "." + t.State
-	}
-	if preview.Preview != nil {
-		p.Moved = preview.Preview.Moved[t.App]
-	}
+	p := &panel{Target: t, Action: e.Action, Title: titleOf(e), Rules: judged.Rules, Confirm: cmp.Or(judged.Confirm, v.do.Confirmation(e))}
 	for i := range page.Rows {
 		if row := &page.Rows[i]; row.App == t.App && row.Key == t.Region {
 			p.Row = row
@@ -269,7 +262,19 @@ func (v *visit) panel(page *emergencyPage, e actions.Emergency) (*panel, error) 
 		p.Held = p.Held || !rule.OK
 		p.Never = p.Never || !rule.OK && rule.Never
 	}
+	if !p.Never && e.Action != actions.SwapEndpoints && e.Action != actions.Freeze {
+		p.Effect = effectPath(e)
+	}
 	return p, nil
+}
+
+// titleOf is the id of what an action is called.
+func titleOf(e actions.Emergency) string {
+	title := "emergency.title." + e.Action
+	if e.Action == actions.SetRegionState || e.Action == actions.SetClusterState || e.Action == actions.Freeze {
+		title += "." + e.Targets[0].State
+	}
+	return title
 }
 
 // fill finds the two hosts of a swap.

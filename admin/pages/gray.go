@@ -145,17 +145,7 @@ func (p grayPreview) Path() string { return grayPath(p.App, p.Policy) }
 func (p grayPreview) Moved() int { return p.Outcome.Preview.Moved[p.App] }
 
 // Real is the app's part of the impact on real requests; nil: there are none.
-func (p grayPreview) Real() *actions.AppImpact {
-	if p.Impact == nil || p.Impact.Sampled == 0 {
-		return nil
-	}
-	for i := range p.Impact.Apps {
-		if p.Impact.Apps[i].App == p.App && p.Impact.Apps[i].Sampled > 0 {
-			return &p.Impact.Apps[i]
-		}
-	}
-	return nil
-}
+func (p grayPreview) Real() *actions.AppImpact { return realOf(p.Impact, p.App) }
 
 // Part is the part of real requests that would move.
 func (p grayPreview) Part() float64 {

@@ -23,7 +23,7 @@ import (
 func samples() map[string]any {
 	return map[string]any{
 		"error": nil, "home": homePage{}, "emergency": &emergencyPage{}, "explain": explainPage{}, "fleet": fleetPage{},
-		"events": progress{},
+		"events": progress{}, "effect": effectPage{},
 		"access": accessPage{}, "account": accountPage{}, "login": loginPage{},
 		"gray": []actions.GrayStatus{}, "grayrun": grayPage{}, "graypreview": grayPreview{},
 		"changes": changesPage{}, "draft": draftPage{}, "draft_edit": editPage{}, "release": releasePage{}, "diff": diffPage{},

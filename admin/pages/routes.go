@@ -22,6 +22,7 @@ func atNight() []page {
 		{"show-app", "GET /{$}", (*visit).home},
 		{"show-app", "GET /emergency", (*visit).emergency},
 		{"emergency", "POST /emergency", (*visit).act},
+		{"show-app", "GET /emergency/effect", (*visit).effect},
 		{"list-hosts", "GET /domains", (*visit).domains},
 		{"propose-host", "POST /domains", (*visit).proposeHost},
 		{"list-hosts", "GET /domains/{host}", (*visit).host},

@@ -78,3 +78,18 @@ func swapAndBack(t *testing.T, s *Server, w *Tab, name string) {
 		t.Errorf("the page asked elsewhere: %q", got)
 	}
 }
+
+// The panel does not wait for what its emergency does to load: the script brings that
+// by itself, and without one it stands behind a link.
+func TestPanelShowsItsEffectOnLoad(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "--demo", "--demo-traffic", "off", "--region", "sh")
+	panel := s.Console + "/emergency?action=region_state&app=mobile&region=sh&state=off&expect=active"
+	const moves = "by synthetic requests"
+	w := tab(t, s, Look{})
+	must(t, w.FirstSignIn(s, "admin", s.Password))
+	w.Do(t, chromedp.Navigate(panel), Reads("form.panel #effect", moves), Until(`!document.querySelector("#effect a")`))
+	w = tab(t, s, Look{NoScript: true})
+	must(t, w.SignIn(s, "admin", Chosen))
+	w.Do(t, chromedp.Navigate(panel), w.Go("#effect a"), Reads("h1", "Turn off mobile/sh"), Reads("#effect", moves), w.Go(`main a[href^="/emergency?"]`), Reads("form.panel", "Turn off mobile/sh"))
+}

@@ -15,6 +15,7 @@
       const active = old.contains(document.activeElement) ? document.activeElement : null;
       const back = active && (active.id ? "#" + CSS.escape(active.id) : active.name ? `[name="${CSS.escape(active.name)}"]` : "");
       const node = document.importNode(fresh, true);
+      for (const open of old.querySelectorAll("details[open][id]")) node.querySelector("#" + CSS.escape(open.id))?.setAttribute("open", "");
       old.replaceWith(node);
       start(node);
       const focus = node.querySelector("[autofocus]") || (back && node.querySelector(back));
@@ -118,6 +119,12 @@
     addEventListener("pagehide", () => events.close());
   }
 
+  // load puts what a link leads to in the place of its element: what a page did not wait for.
+  async function load(el) {
+    const link = el.querySelector("a[href]");
+    try { if (link) put(await ask(link.href, el.id) || "", [el.id]); } catch { /* the link stays */ }
+  }
+
   // link keeps a slider and a number of one name in step.
   function link(el) {
     const other = document.getElementById(el.dataset.link);
@@ -130,6 +137,7 @@
     const all = (sel) => [...(!inside && root.matches && root.matches(sel) ? [root] : []), ...root.querySelectorAll(sel)];
     all("[data-events][id]").forEach(follow);
     all("[data-refresh][id]").forEach((el) => refresh(el, Math.max(5, Number(el.dataset.refresh) || 15)));
+    all("[data-load][id]").forEach(load);
     all("[data-link]").forEach(link);
   }
 

@@ -93,6 +93,22 @@ func TestEveryEmergencyHasItsPanel(t *testing.T) {
 	}
 }
 
+// Whom an emergency moves is answered beside its panel, for actions that can move somebody.
+func TestEffectOfAnEmergency(t *testing.T) {
+	c := published(t, "sqlite")
+	const off = "action=region_state&app=mobile&expect=active&region=sh&state=off"
+	c.page(actions.OnCall, "GET", "/emergency?"+off, nil).words(`id="effect"`, "/emergency/effect?action=region_state&amp;app=mobile&amp;expect=active&amp;region=sh&amp;state=off")
+	c.page(actions.OnCall, "GET", "/emergency/effect?"+off, nil).words("Turn off mobile/sh", "of the app&#39;s users get another region, by synthetic requests", "/emergency?action=region_state&amp;app=mobile")
+	for _, still := range []string{swapForm("sh-main", "sh-spare").Encode(), "action=freeze&state=frozen&expect=open"} {
+		if r := c.page(actions.OnCall, "GET", "/emergency?"+still, nil).ok(); strings.Contains(string(r.body), `id="effect"`) {
+			t.Errorf("%s moves nobody and has an effect on load", still)
+		}
+	}
+	if r := c.page(actions.OnCall, "GET", "/emergency/effect?action=nonsense", nil); r.status != http.StatusUnprocessableEntity {
+		t.Errorf("an action that is none: %d", r.status)
+	}
+}
+
 func TestEveryPageOfTheFrameOpens(t *testing.T) {
 	each(t, func(t *testing.T, c *control) {
 		for path, want := range map[string]string{"/": "Requests by region", "/emergency": "mobile/sh", "/explain": "Device id", "/fleet": "This node serves"} {
