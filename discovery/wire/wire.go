@@ -43,13 +43,17 @@ type Ask struct {
 	Number   uint64                `json:"number,omitempty"` // of the rules in use
 }
 
-// Tables is what changed since. With Full it is everything, and what is absent is gone.
+// Tables is what changed since. With Full it is everything, and what is absent is
+// gone, unless Partial says that the node could not hear of it.
 type Tables struct {
 	Epoch    string             `json:"epoch"` // changes when a node starts anew; versions of two epochs do not compare
 	Version  uint64             `json:"version"`
 	Full     bool               `json:"full,omitempty"`
 	Services map[string]Service `json:"services,omitempty"`
-	Rules    *rules.Signed      `json:"rules,omitempty"` // newer than the asked Number
+	// Loads are those of services whose load changed and nothing else: by service, then
+	// instance ID, in place of all that were known. They never end a wait early.
+	Loads map[string]map[string]discovery.Load `json:"loads,omitempty"`
+	Rules *rules.Signed                        `json:"rules,omitempty"` // newer than the asked Number
 	// Partial names registries that the node does not hear from now, and why.
 	Partial map[string]string `json:"partial,omitempty"`
 }
