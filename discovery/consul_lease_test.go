@@ -106,7 +106,7 @@ func registered(t *testing.T, f *fakeConsul, c *consul, a *agentState) (r *Regis
 	if err != nil {
 		t.Fatal(err)
 	}
-	r = &Registration{log: slog.New(slog.DiscardHandler), linger: DefaultLinger, held: []*held{{in: in, lease: lease}}}
+	r = &Registration{source: c, log: slog.New(slog.DiscardHandler), linger: DefaultLinger, held: []*held{{in: in, lease: lease}}}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx) }()

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"strings"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"dispatch.example/dispatch/internal/fault"
 )
@@ -30,6 +33,11 @@ const (
 	maxLinger     = 10 * time.Second
 	// lostAfter renewals in a row the lease has run out.
 	lostAfter = 3
+	// warmUp is how long callers keep new calls from an instance that they have just
+	// seen, before they send more and more.
+	warmUp = 30 * time.Second
+	// DefaultDrain is how long calls in work may take to end once nobody is sent here.
+	DefaultDrain = 10 * time.Second
 )
 
 // RegisterOptions are all optional.
@@ -41,23 +49,23 @@ type RegisterOptions struct {
 	// which stops listening after Run has no caller left. 0: DefaultLinger;
 	// negative: not at all; at most 10 s.
 	Linger time.Duration
+	// EndWhenLost makes Run deregister and return ErrLost when a lease has run out,
+	// for a process whose supervisor starts it again. Without it the instance is
+	// entered anew as soon as the registry answers: an outage of the registry must
+	// not end every process.
+	EndWhenLost bool
 }
+
+// ErrLost is the end of a registration that could not be renewed.
+var ErrLost = errors.New("the lease has run out")
 
 // Registration is what Register has entered.
 type Registration struct {
-	log    *slog.Logger
-	linger time.Duration
-	held   []*held
-}
-
-// held is one instance and its lease.
-type held struct {
-	in    Instance
-	lease Lease
-
-	mu       sync.Mutex // guards failures and problem
-	failures int        // renewals in a row that failed
-	problem  error
+	source      Source
+	log         *slog.Logger
+	linger      time.Duration
+	endWhenLost bool
+	held        []*held
 }
 
 // Register checks the instances and enters them: one for a server with one port,
@@ -78,7 +86,7 @@ func Register(ctx context.Context, source Source, opt RegisterOptions, instances
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Registration{log: opt.Log.With("source", source.Name()), linger: min(max(opt.Linger, 0), maxLinger)}
+	r := &Registration{source: source, log: opt.Log.With("source", source.Name()), linger: min(max(opt.Linger, 0), maxLinger), endWhenLost: opt.EndWhenLost}
 	if opt.Linger == 0 {
 		r.linger = DefaultLinger
 	}
@@ -95,7 +103,8 @@ func Register(ctx context.Context, source Source, opt RegisterOptions, instances
 			return nil, errors.Join(err, r.release(ctx))
 		}
 		r.held = append(r.held, &held{in: in, lease: lease})
-		r.log.Info("registered", "service", in.Service, "id", in.ID, "address", in.Address.String())
+		r.log.Info("registered; callers warm it up first", "service", in.Service, "id", in.ID, "address", in.Address.String(),
+			"warming_until", time.Now().Add(warmUp).UTC().Format(time.RFC3339))
 	}
 	return r, nil
 }
@@ -164,6 +173,18 @@ func (in Instance) filled(source string) (Instance, error) {
 	return in, nil
 }
 
+// Ports are the instances of a server with several ports: one for each name and
+// port, called SERVER.NAME, like base in everything else.
+func Ports(server string, base Instance, ports map[string]uint16) []Instance {
+	all := make([]Instance, 0, len(ports))
+	for _, name := range slices.Sorted(maps.Keys(ports)) {
+		in := base
+		in.Service, in.Address.Port = server+"."+name, ports[name]
+		all = append(all, in)
+	}
+	return all
+}
+
 // Instances are those that are registered, with everything filled in.
 func (r *Registration) Instances() []Instance {
 	var all []Instance
@@ -173,70 +194,33 @@ func (r *Registration) Instances() []Instance {
 	return all
 }
 
-// Problem is why an instance of ours may be unknown to callers; nil if none is.
-func (r *Registration) Problem() error {
-	var errs []error
-	for _, h := range r.held {
-		h.mu.Lock()
-		errs = append(errs, h.problem)
-		h.mu.Unlock()
-	}
-	return errors.Join(errs...)
-}
-
 // Run renews the leases until ctx ends, then deregisters, lingers and returns.
-// Stop listening after it has returned. Its error is that of deregistering.
+// Stop listening after it has returned. Its error is that of deregistering, or
+// ErrLost.
 func (r *Registration) Run(ctx context.Context) error {
-	var renewals sync.WaitGroup
+	renewals, renewing := errgroup.WithContext(ctx)
 	for _, h := range r.held {
-		renewals.Go(func() { r.keep(ctx, h) })
+		renewals.Go(func() error { return r.keep(renewing, h) })
 	}
-	renewals.Wait()
+	lost := renewals.Wait()
 	ctx = context.WithoutCancel(ctx)
-	err := r.release(ctx)
+	err := errors.Join(lost, r.release(ctx))
 	pause(ctx, r.linger)
 	return err
 }
 
-// keep renews one lease until ctx ends.
-func (r *Registration) keep(ctx context.Context, h *held) {
-	tick := time.NewTicker(RenewEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		renewal, cancel := context.WithTimeout(ctx, renewTimeout)
-		err := h.lease.Renew(renewal)
-		cancel()
-		if ctx.Err() != nil {
-			return
-		}
-		r.note(h, err)
+// RunThen is Run and then stop, which has DefaultDrain to finish what is in work:
+// the order in which a server leaves without a failed call.
+//
+//	group.Go(func() error { return reg.RunThen(ctx, server.Shutdown) })
+func (r *Registration) RunThen(ctx context.Context, stop func(context.Context) error) error {
+	err := r.Run(ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), DefaultDrain)
+	defer cancel()
+	if stopped := stop(ctx); stopped != nil {
+		err = errors.Join(err, fmt.Errorf("drain: %w", stopped))
 	}
-}
-
-// note keeps and logs how a renewal went.
-func (r *Registration) note(h *held, err error) {
-	h.mu.Lock()
-	before := h.failures
-	h.problem = err
-	if h.failures++; err == nil {
-		h.failures = 0
-	}
-	now := h.failures
-	h.mu.Unlock()
-	log := r.log.With("service", h.in.Service, "id", h.in.ID)
-	switch {
-	case err == nil && before > 0:
-		log.Info("registration is renewed again", "lost", before)
-	case now == 1:
-		log.Warn("registration was not renewed", "err", err)
-	case now == lostAfter:
-		log.Error("registration has run out; callers no longer find this instance", "err", err)
-	}
+	return err
 }
 
 // release deregisters all, although ctx may have ended.
@@ -245,7 +229,7 @@ func (r *Registration) release(ctx context.Context) error {
 	defer cancel()
 	var errs []error
 	for _, h := range r.held {
-		if err := h.lease.Release(ctx); err != nil {
+		if err := h.release(ctx); err != nil {
 			errs = append(errs, fmt.Errorf("deregister %s: %w", h.in.ID, err))
 			continue
 		}

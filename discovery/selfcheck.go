@@ -2,11 +2,15 @@ package discovery
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"dispatch.example/dispatch/internal/fault"
@@ -61,6 +65,19 @@ func ownHost(podIP string, nics []nic) (netip.Addr, error) {
 func checkReach(ctx context.Context, a Address, nics []nic, force bool) error {
 	ctx, cancel := context.WithTimeout(ctx, selfCheckTimeout)
 	defer cancel()
+	if err := checkKind(ctx, a, nics, force); err != nil {
+		return err
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", a.String())
+	if err != nil {
+		return fault.New(fault.Invalid, "not_listening", "own address %s does not answer", a).Because(err).
+			WithHint("listen before you register, on this address")
+	}
+	return conn.Close()
+}
+
+// checkKind refuses an address of a kind that callers elsewhere cannot reach.
+func checkKind(ctx context.Context, a Address, nics []nic, force bool) error {
 	ips := []netip.Addr{}
 	if ip, ok := a.IP(); ok {
 		ips = append(ips, ip)
@@ -79,12 +96,57 @@ func checkReach(ctx context.Context, a Address, nics []nic, force bool) error {
 		return fault.New(fault.Invalid, "unreachable_address", "own address %s is %s; callers elsewhere cannot reach it", a, kind).
 			WithHint("state the address of this machine's network, or set POD_IP; force it only if all callers run here")
 	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", a.String())
+	return nil
+}
+
+// CheckAddress says whether this process can serve at an address, before it does:
+// it serves there for a moment and calls itself. Register checks that somebody
+// answers at an address; this finds a POD_IP that belongs to another machine, where
+// another may answer. force lets loopback, bridge and link-local addresses pass.
+func CheckAddress(ctx context.Context, a Address, force bool) error {
+	nics, err := ownNICs()
 	if err != nil {
-		return fault.New(fault.Invalid, "not_listening", "own address %s does not answer", a).Because(err).
-			WithHint("listen before you register, on this address")
+		return err
 	}
-	return conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, selfCheckTimeout)
+	defer cancel()
+	if err := checkKind(ctx, a, nics, force); err != nil {
+		return err
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", a.String())
+	if err != nil {
+		return fault.New(fault.Invalid, "not_own_address", "own address %s cannot be listened on", a).Because(err).
+			WithHint("it belongs to another machine, or another process has the port: look at POD_IP and the port")
+	}
+	secret := rand.Text()
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, secret) // the caller compares
+	}), ReadHeaderTimeout: selfCheckTimeout}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(listener) }) // ends with Close
+	defer serving.Wait()
+	defer func() { _ = server.Close() }() // nobody else was served
+	return callSelf(ctx, a, secret)
+}
+
+// callSelf wants exactly the secret.
+func callSelf(ctx context.Context, a Address, secret string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.String()+"/", nil)
+	if err != nil {
+		return fmt.Errorf("call own address %s: %w", a, err)
+	}
+	transport := &http.Transport{DisableKeepAlives: true} // and no proxy
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return fault.New(fault.Invalid, "not_listening", "own address %s does not answer", a).Because(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, int64(len(secret))+1))
+	if err != nil || string(text) != secret {
+		return fault.New(fault.Invalid, "not_own_address", "at own address %s somebody else answers", a).Because(err).
+			WithHint("look at POD_IP: it is the address of another machine")
+	}
+	return nil
 }
 
 const unspecified = "no address of one machine"

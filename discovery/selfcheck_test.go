@@ -1,6 +1,9 @@
 package discovery
 
 import (
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
@@ -93,4 +96,51 @@ func TestOwnInterfaces(t *testing.T) {
 		}
 	}
 	t.Errorf("no loopback among %v", all)
+}
+
+// B16: before it serves, a process finds out whether an address is its own.
+func TestCheckAddress(t *testing.T) {
+	t.Parallel()
+	taken := listener(t)
+	free := listener(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	free.Port = uint16(l.Addr().(*net.TCPAddr).Port)
+	_ = l.Close()
+	for _, c := range []struct {
+		name    string
+		address Address
+		force   bool
+		says    string
+	}{
+		{"a free port", free, true, ""},
+		{"again: the port was given back", free, true, ""},
+		{"loopback", free, false, "is loopback"},
+		{"another process has the port", taken, true, "cannot be listened on"},
+		{"another machine's, T24", Address{"203.0.113.9", free.Port}, true, "it belongs to another machine"},
+		{"IPv6", Address{"::1", free.Port}, false, "is loopback"},
+	} {
+		err := CheckAddress(t.Context(), c.address, c.force)
+		if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.says)
+		}
+	}
+}
+
+func TestCallSelfWantsItsOwnAnswer(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("secret and more")) }))
+	defer server.Close()
+	a, err := ParseAddress(server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := callSelf(t.Context(), a, "secret"); err == nil || !strings.Contains(err.Error(), "somebody else answers") {
+		t.Errorf("another's answer: %v", err)
+	}
+	if err := callSelf(t.Context(), a, "secret and more"); err != nil {
+		t.Error(err)
+	}
 }
