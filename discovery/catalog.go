@@ -2,11 +2,13 @@ package discovery
 
 import "context"
 
-// Catalog is a Source that can name its services. What it names is a list to
-// watch, never a list to call: a catalogue knows no health.
+// Catalog is a Source that can name its services; every registry of Open is one.
+// What it names is a list to watch, never a list to call: a catalogue knows no
+// health.
 type Catalog interface {
 	Source
-	// Services returns the names as the registry spells them, sorted.
+	// Services returns the names as the registry spells them, sorted. An answer that
+	// may lack some is an error.
 	Services(ctx context.Context) ([]string, error)
 }
 

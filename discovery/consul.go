@@ -8,7 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,16 +33,17 @@ type consul struct {
 	http    *http.Transport
 	metrics *metrics
 	probe   prober
+	dialect *translator
 }
 
-func openConsul(target string, opt Options) (Source, error) {
+func openConsul(target string, opt Options) (Catalog, error) {
 	options, err := parseConsul(target, opt.Log)
 	if err != nil {
 		return nil, err
 	}
 	c, err := newConsul(options, opt, &net.Dialer{Timeout: dialTimeout})
 	if err != nil {
-		return nil, err // and no *consul that is nil inside a Source that is not
+		return nil, err // and no *consul that is nil inside a Catalog that is not
 	}
 	return c, nil
 }
@@ -53,11 +54,15 @@ type dialer interface {
 }
 
 func newConsul(options consulOptions, opt Options, dial dialer) (*consul, error) {
+	dialect, err := newTranslator(opt.Dialect)
+	if err != nil {
+		return nil, err
+	}
 	m, err := newMetrics("consul", opt.Registry)
 	if err != nil {
 		return nil, fmt.Errorf("open consul: %w", err)
 	}
-	c := &consul{options: options, metrics: m, probe: prober{dial}, http: &http.Transport{
+	c := &consul{options: options, metrics: m, probe: prober{dial}, dialect: dialect, http: &http.Transport{
 		DialContext: dial.DialContext, TLSClientConfig: options.tls, TLSHandshakeTimeout: dialTimeout,
 		MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute,
 	}}
@@ -84,17 +89,12 @@ func (c *consul) Name() string { return "consul" }
 
 func (c *consul) Close() { c.http.CloseIdleConnections() }
 
-// token is read anew for each request, because it is exchanged while we run.
-// Empty: what the environment says.
+// token is read anew for each request. Empty: what the environment says.
 func (c *consul) token() (string, error) {
 	if c.options.tokenFile == "" {
 		return "", nil
 	}
-	text, err := os.ReadFile(c.options.tokenFile)
-	if err != nil {
-		return "", fmt.Errorf("read token: %w", err)
-	}
-	return strings.TrimSpace(string(text)), nil
+	return readSecret(c.options.tokenFile)
 }
 
 // query are the options of a request to an agent.
@@ -105,22 +105,6 @@ func (c *consul) query(ctx context.Context) (*api.QueryOptions, error) {
 	}
 	return (&api.QueryOptions{Token: token}).WithContext(ctx), nil
 }
-
-// answer is what an agent says about a service.
-type answer struct {
-	instances []Instance
-	rejected  []Rejected
-	index     uint64 // 0: missing or no number
-}
-
-// problem is a failure with its word for metrics.
-type problem struct {
-	kind problemKind
-	err  error
-}
-
-func (p *problem) Error() string { return p.err.Error() }
-func (p *problem) Unwrap() error { return p.err }
 
 // list asks an agent for the healthy instances of a service. With an index it
 // waits for something newer; without, it asks the leader, which asks its peers
@@ -144,20 +128,67 @@ func (c *consul) list(ctx context.Context, agent int, service string, index uint
 	if err != nil {
 		return answer{}, &problem{kindOf(err), fmt.Errorf("ask consul %s for %s: %w", c.options.hosts[agent], service, err)}
 	}
-	switch {
-	case !meta.KnownLeader:
-		return answer{}, &problem{noLeader, fmt.Errorf("ask consul %s for %s: it knows no leader", c.options.hosts[agent], service)}
-	case meta.ResultsFilteredByACLs:
-		return answer{}, &problem{filtered, fmt.Errorf("ask consul %s for %s: the token may not see everything\ntry: give it service:read and node:read", c.options.hosts[agent], service)}
+	if err := c.whole(agent, service, meta); err != nil {
+		return answer{}, err
 	}
-	a := answer{index: meta.LastIndex}
-	for _, entry := range entries {
+	a, r := answer{index: meta.LastIndex}, newReader(c.Name(), service, c.dialect)
+	for _, e := range entries {
 		// The server has filtered already; a proxy that drops the parameter has not.
-		if entry.Checks.AggregatedStatus() == api.HealthPassing {
-			a.add(service, entry)
+		if e.Checks.AggregatedStatus() != api.HealthPassing {
+			continue
 		}
+		host := e.Service.Address
+		if host == "" {
+			host = e.Node.Address
+		}
+		r.add(&a, entry{id: e.Service.ID, host: host, port: e.Service.Port, pairs: e.Service.Meta})
 	}
 	return a, nil
+}
+
+// Services asks the first agent that answers. The service consul is the registry
+// itself, and nobody's to call.
+func (c *consul) Services(ctx context.Context) ([]string, error) {
+	var errs []error
+	for agent := range c.agents {
+		names, err := c.services(ctx, agent)
+		if err == nil {
+			return names, nil
+		}
+		c.metrics.problem(kindIn(err))
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+func (c *consul) services(ctx context.Context, agent int) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	q, err := c.query(ctx)
+	if err != nil {
+		return nil, &problem{unreachable, err}
+	}
+	tags, meta, err := c.agents[agent].Catalog().Services(q)
+	if err != nil {
+		return nil, &problem{kindOf(err), fmt.Errorf("ask consul %s for its services: %w", c.options.hosts[agent], err)}
+	}
+	if err := c.whole(agent, "its services", meta); err != nil {
+		return nil, err
+	}
+	delete(tags, "consul")
+	return slices.Sorted(maps.Keys(tags)), nil
+}
+
+// whole says why an answer cannot be believed, nil if it can.
+func (c *consul) whole(agent int, what string, meta *api.QueryMeta) error {
+	host := c.options.hosts[agent]
+	switch {
+	case !meta.KnownLeader:
+		return &problem{noLeader, fmt.Errorf("ask consul %s for %s: it knows no leader", host, what)}
+	case meta.ResultsFilteredByACLs:
+		return &problem{filtered, fmt.Errorf("ask consul %s for %s: the token may not see everything\ntry: give it service:read and node:read", host, what)}
+	}
+	return nil
 }
 
 func kindOf(err error) problemKind {
@@ -169,75 +200,6 @@ func kindOf(err error) problemKind {
 		return refused
 	}
 	return unreachable
-}
-
-// add turns an entry into an instance, or rejects it.
-func (a *answer) add(service string, entry *api.ServiceEntry) {
-	s, host := entry.Service, entry.Service.Address
-	if host == "" {
-		host = entry.Node.Address
-	}
-	in := Instance{ID: s.ID, Service: service, Source: "consul"}
-	reject := func(why string) {
-		a.rejected = append(a.rejected, Rejected{ID: s.ID, Address: net.JoinHostPort(host, strconv.Itoa(s.Port)), Why: why})
-	}
-	address, err := newAddress(host, s.Port)
-	if err != nil {
-		reject(err.Error())
-		return
-	}
-	in.Address = address
-	if err := in.readMeta(s.Meta); err != nil {
-		reject(err.Error())
-		return
-	}
-	if err := in.Validate(); err != nil {
-		reject(err.Error())
-		return
-	}
-	a.instances = append(a.instances, in)
-}
-
-// meta is how a registry that keeps pairs of text keeps the fields of an instance.
-func (in Instance) meta() map[string]string {
-	pairs := map[string]string{keyCluster: in.Cluster, keyRegion: in.Region, keyEnv: in.Env, keyVersion: in.Version}
-	if !in.Started.IsZero() {
-		pairs[keyStarted] = in.Started.UTC().Format(time.RFC3339Nano)
-	}
-	if in.Weight != nil {
-		pairs[keyWeight] = strconv.Itoa(*in.Weight)
-	}
-	maps.Copy(pairs, in.Labels)
-	return pairs
-}
-
-// readMeta is the reverse of meta.
-func (in *Instance) readMeta(pairs map[string]string) error {
-	in.Coordinates = Coordinates{pairs[keyCluster], pairs[keyRegion], pairs[keyEnv], pairs[keyVersion]}
-	if text, stated := pairs[keyWeight]; stated {
-		weight, err := strconv.Atoi(text)
-		if err != nil {
-			return fmt.Errorf("weight %q is no whole number", text)
-		}
-		in.Weight = &weight
-	}
-	if text := pairs[keyStarted]; text != "" {
-		started, err := time.Parse(time.RFC3339Nano, text)
-		if err != nil {
-			return fmt.Errorf("started %q is no time", text)
-		}
-		in.Started = started
-	}
-	for key, value := range pairs {
-		if isOurs(key) {
-			continue
-		}
-		if in.Labels == nil {
-			in.Labels = map[string]string{}
-		}
-		in.Labels[key] = value
-	}
-	return nil
 }
 
 // plainHeaders makes the headers of an answer readable to the client library,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,9 +14,17 @@ import (
 	"dispatch.example/dispatch/internal/fault"
 )
 
-// askAboutIDs leaves time for the rest of a renewal: an agent without a leader
-// holds a question for 7 s.
-const askAboutIDs = time.Second
+const (
+	// lookTimeout leaves time for the rest of a renewal: an agent without a leader
+	// holds a question for 7 s.
+	lookTimeout = time.Second
+	// lookEvery renewals the leader is asked whether it knows us: an agent takes
+	// renewals and entries by itself, also when nobody can pass them on.
+	lookEvery = 4
+	// checkEvery and checkWithin are those of a check beside the lease.
+	checkEvery  = 5 * time.Second
+	checkWithin = 2 * time.Second
+)
 
 // Register enters an instance at the first agent that takes it.
 func (c *consul) Register(ctx context.Context, in Instance) (Lease, error) {
@@ -26,6 +35,7 @@ func (c *consul) Register(ctx context.Context, in Instance) (Lease, error) {
 		if err == nil {
 			return l, nil
 		}
+		l.metrics.writes(false)
 		errs = append(errs, err, l.undo(ctx))
 		if fault.KindOf(err) != fault.Internal { // another agent would say the same
 			break
@@ -50,28 +60,70 @@ type consulLease struct {
 	agent    int          // where it is entered
 	entered  map[int]bool // agents that may have an entry of ours
 	failures int          // renewals in a row
+	renewals int          // since the leader was asked whether it knows us
 }
 
 func (l *consulLease) check() string { return "service:" + l.in.ID }
 
 // Renew passes the check. An agent that has restarted knows neither check nor
-// service, and is told both again. After three failures the next agent is tried.
+// service, and is told both again. A lease that has run out is never passed again:
+// the entry is removed and made anew, at the next agent if there is one.
 func (l *consulLease) Renew(ctx context.Context) error {
-	err := l.pass(ctx)
 	outcome := "ok"
-	if forgotten(err) {
+	var err error
+	if l.failures >= lostAfter {
+		err, outcome = l.anew(ctx), "registered_again"
+	} else if err = l.pass(ctx); forgotten(err) {
 		err, outcome = l.enter(ctx), "registered_again"
 	}
 	if err == nil {
 		l.failures = 0
 		l.metrics.renewal(outcome)
+		l.confirm(ctx)
 		return nil
 	}
 	l.metrics.renewal("failed")
-	if l.failures++; l.failures >= lostAfter && len(l.agents) > 1 {
-		l.failures, l.agent = 0, (l.agent+1)%len(l.agents)
+	l.metrics.writes(false)
+	if l.failures++; l.failures >= lostAfter {
+		l.agent = (l.agent + 1) % len(l.agents)
 	}
 	return err
+}
+
+// anew drains what is left of a lost lease, then enters the instance. An agent that
+// cannot be told now is told at the end.
+func (l *consulLease) anew(ctx context.Context) error {
+	short, cancel := context.WithTimeout(ctx, lookTimeout)
+	_ = l.Release(short) // the lease has run out: nobody is sent here, whatever is left
+	cancel()
+	return l.enter(ctx)
+}
+
+// confirm asks the leader whether it has our entry, now and then, and each time
+// while it has not.
+func (l *consulLease) confirm(ctx context.Context) {
+	if l.renewals++; l.renewals%lookEvery != 1 {
+		return
+	}
+	seen, err := l.seen(ctx)
+	l.metrics.writes(err == nil && seen)
+	if err != nil || !seen {
+		l.renewals = 0
+	}
+}
+
+// seen says whether the leader, which asks its peers first, has our entry; healthy
+// or not.
+func (l *consulLease) seen(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	q, err := l.query(ctx)
+	if err != nil {
+		return false, err
+	}
+	q.RequireConsistent = true
+	entries, _, err := l.agents[l.agent].Health().Service(l.in.Service, "", false, q)
+	return slices.ContainsFunc(entries, func(e *api.ServiceEntry) bool { return e.Service.ID == l.in.ID }), err
 }
 
 // pass says that the instance lives. The text is always the same, else each
@@ -126,14 +178,26 @@ func (l *consulLease) enter(ctx context.Context) error {
 }
 
 func (l *consulLease) entry() *api.AgentServiceRegistration {
-	return &api.AgentServiceRegistration{
+	e := &api.AgentServiceRegistration{
 		ID: l.in.ID, Name: l.in.Service, Address: l.in.Address.Host, Port: int(l.in.Address.Port), Meta: l.in.meta(),
-		Check: &api.AgentServiceCheck{
+		Checks: api.AgentServiceChecks{{
 			CheckID: l.check(), Name: "lease", TTL: l.options.ttl.String(),
 			Status:                         api.HealthPassing, // it was checked before, and may only be entered again
 			DeregisterCriticalServiceAfter: l.options.deregisterAfter.String(),
-		},
+		}},
 	}
+	answers := &api.AgentServiceCheck{CheckID: "answers:" + l.in.ID, Name: "answers", Status: api.HealthPassing,
+		Interval: checkEvery.String(), Timeout: checkWithin.String()}
+	switch l.options.check {
+	case "tcp":
+		answers.TCP = l.in.Address.String()
+	case "http":
+		answers.HTTP, answers.Method = "http://"+l.in.Address.String()+l.options.checkPath, http.MethodGet
+	default:
+		return e
+	}
+	e.Checks = append(e.Checks, answers)
+	return e
 }
 
 // checkID refuses an id under which another instance lives: Consul would replace
@@ -157,12 +221,10 @@ func (l *consulLease) checkID(ctx context.Context) error {
 	}
 	// The same id at another agent would not be replaced, but could not be told apart.
 	// An agent that cannot say takes registrations all the same, and so do we.
-	ctx, cancel := context.WithTimeout(ctx, askAboutIDs)
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	a, err := l.list(ctx, l.agent, l.in.Service, 0)
-	if err != nil {
-		return nil
-	}
+	l.metrics.writes(err == nil)
 	for _, in := range a.instances {
 		if in.ID == l.in.ID && in.Address != l.in.Address {
 			return l.sameID(in.Address.Host, int(in.Address.Port))

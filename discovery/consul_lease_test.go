@@ -75,7 +75,9 @@ func (a *agentState) answer(q question) (int, string) {
 			return http.StatusBadRequest, err.Error()
 		}
 		a.entries = append(a.entries, entry)
-		a.checks[entry.Check.CheckID] = true
+		for _, check := range entry.Checks {
+			a.checks[check.CheckID] = true
+		}
 	case "service/deregister":
 		clear(a.checks)
 	case "check/update":
@@ -123,8 +125,8 @@ func TestEntryHasItsLease(t *testing.T) {
 			t.Error(err)
 		}
 		e := a.told()[0]
-		if e.Check.TTL != "15s" || e.Check.DeregisterCriticalServiceAfter != "5m0s" || e.Check.Status != api.HealthPassing {
-			t.Errorf("check %+v", e.Check)
+		if len(e.Checks) != 1 || e.Checks[0].TTL != "15s" || e.Checks[0].DeregisterCriticalServiceAfter != "5m0s" || e.Checks[0].Status != api.HealthPassing {
+			t.Errorf("checks %+v", e.Checks)
 		}
 		if e.Meta["cluster"] != "production" || e.Meta["region"] != "cn-hangzhou" || e.Meta["env"] != "prod" || e.Meta["version"] != "v2.3.1" {
 			t.Errorf("meta %v", e.Meta)

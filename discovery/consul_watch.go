@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -13,11 +12,6 @@ const (
 	// answer that changed something, and after one that came early for nothing.
 	minPace  = 100 * time.Millisecond
 	idlePace = time.Second
-	// doubtPace is the time between two looks while an empty list is held, and after
-	// an answer without an index, which cannot be waited on.
-	doubtPace = 5 * time.Second
-	// holdFor is how long an empty list is held that no probe confirms or denies.
-	holdFor = 15 * time.Second
 )
 
 // Watch asks again and again, each time waiting for a change.
@@ -25,7 +19,8 @@ func (c *consul) Watch(ctx context.Context, service string, out Observer) error 
 	if err := checkService(service); err != nil {
 		return err
 	}
-	w := &consulWatch{consul: c, service: service, out: newPublisher(c.Name(), service, out, c.metrics)}
+	w := &consulWatch{consul: c, belief: belief{source: c.Name(), service: service, probe: c.probe, metrics: c.metrics,
+		out: newPublisher(c.Name(), service, out, c.metrics)}}
 	for pause(ctx, w.step(ctx)) {
 	}
 	return nil
@@ -34,16 +29,13 @@ func (c *consul) Watch(ctx context.Context, service string, out Observer) error 
 // consulWatch is one Watch.
 type consulWatch struct {
 	*consul
-	service string
-	out     *publisher
+	belief
 
-	agent     int       // who is asked
-	index     uint64    // the next question waits for more; 0: it asks the leader afresh
-	highest   uint64    // index of the last answer that was believed
-	askedAt   time.Time // the last question
-	failures  int       // in a row
-	empties   int       // in a row, that contradict the list we have
-	deadSince time.Time // when no probe found an instance alive any more
+	agent    int       // who is asked
+	index    uint64    // the next question waits for more; 0: it asks the leader afresh
+	highest  uint64    // index of the last answer that was believed
+	askedAt  time.Time // the last question
+	failures int       // in a row
 }
 
 // step asks once, judges the answer and returns how long to wait before the next.
@@ -62,12 +54,7 @@ func (w *consulWatch) step(ctx context.Context) time.Duration {
 
 // failed keeps the list, turns to the next agent and backs off.
 func (w *consulWatch) failed(err error) time.Duration {
-	kind := unreachable
-	if p, ok := errors.AsType[*problem](err); ok {
-		kind = p.kind
-	}
-	w.metrics.problem(kind)
-	w.out.out.Checked(err)
+	w.belief.failed(err)
 	w.failures++
 	w.index, w.agent = 0, (w.agent+1)%len(w.agents)
 	if w.failures == 1 && errors.Is(err, context.DeadlineExceeded) {
@@ -93,7 +80,8 @@ func judge(asked uint64, known int, a answer) verdict {
 	// Without an index there is nothing to compare; 1 is what we ask for then.
 	case a.index < asked && (asked > 1 || a.index > 0):
 		return askAgain
-	case len(a.instances) > 0 || known == 0:
+	// Entries that nobody may use are entries: a registry that lists them lost nothing.
+	case len(a.instances)+len(a.rejected) > 0 || known == 0:
 		return believe
 	// 1 is the index of an empty store, and of an answer that was cut short because
 	// the token ended while it waited.
@@ -108,7 +96,7 @@ func judge(asked uint64, known int, a answer) verdict {
 func (w *consulWatch) take(ctx context.Context, a answer) time.Duration {
 	switch judge(w.index, len(w.out.last.Instances), a) {
 	case askAgain:
-		w.metrics.problem(indexReset)
+		w.consul.metrics.problem(indexReset)
 		if len(a.instances) == 0 && len(w.out.last.Instances) > 0 {
 			w.out.out.Checked(fmt.Errorf("consul's index went from %d to %d, with an empty list; the leader is asked", w.index, a.index))
 		}
@@ -124,15 +112,12 @@ func (w *consulWatch) take(ctx context.Context, a answer) time.Duration {
 }
 
 func (w *consulWatch) believe(ctx context.Context, a answer) time.Duration {
-	changed := w.out.publish(w.next(a))
-	w.out.out.Checked(nil)
+	changed := w.belief.believe(ctx, a)
 	asked := w.index
-	w.index, w.highest = max(a.index, 1), a.index
-	w.failures, w.empties, w.deadSince = 0, 0, time.Time{}
-	w.buryLastResort(ctx)
+	w.index, w.highest, w.failures = max(a.index, 1), a.index, 0
 	switch {
 	case a.index == 0:
-		w.metrics.problem(noIndex)
+		w.consul.metrics.problem(noIndex)
 		return jitter(doubtPace, doubtPace+time.Second)
 	case changed || asked == 0:
 		return minPace - time.Since(w.askedAt)
@@ -141,89 +126,14 @@ func (w *consulWatch) believe(ctx context.Context, a answer) time.Duration {
 	}
 }
 
-// next is the snapshot after an answer. When more than half of the instances went
-// at once, those that went stay as a last resort.
-func (w *consulWatch) next(a answer) Snapshot {
-	s := Snapshot{Instances: a.instances, Rejected: a.rejected}
-	if len(a.instances) == 0 {
-		return s
-	}
-	listed := make(map[Address]bool, len(a.instances))
-	for _, in := range a.instances {
-		listed[in.Address] = true
-	}
-	gone := func(in Instance) bool { return listed[in.Address] }
-	last := w.out.last
-	s.LastResort = slices.DeleteFunc(slices.Clone(last.LastResort), gone)
-	removed := slices.DeleteFunc(slices.Clone(last.Instances), gone)
-	if 2*len(removed) > len(last.Instances) {
-		w.metrics.problem(massDrop)
-		s.LastResort = append(s.LastResort, removed...)
-	}
-	return s
-}
-
-// buryLastResort drops what no longer accepts connections.
-func (w *consulWatch) buryLastResort(ctx context.Context) {
-	s := w.out.last
-	if len(s.LastResort) == 0 {
-		return
-	}
-	pulses := w.probe.all(ctx, s.LastResort)
-	if ctx.Err() != nil {
-		return
-	}
-	var left []Instance
-	for i, in := range s.LastResort {
-		if pulses[i] != dead {
-			left = append(left, in)
-		}
-	}
-	s.LastResort = left
-	w.out.publish(s)
-}
-
-// doubt judges an empty list against the instances that it would remove.
-//
-//	one instance, index as expected  a second answer of the leader is enough
-//	any of several accepts a call    the list stays, and an alarm is raised
-//	none does                        the list is empty
-//	nobody can tell, or the index is lower than it was
-//	                                 the same must be so for 15 s
+// doubt asks the leader about an empty list at once, then calls the instances.
 func (w *consulWatch) doubt(ctx context.Context, a answer) time.Duration {
 	w.failures, w.index = 0, 0
-	if w.empties++; w.empties == 1 {
-		return 0 // the leader is asked at once
-	}
-	known := w.out.last.Instances
-	reset := a.index < w.highest
-	if len(known) == 1 && !reset {
-		return w.believe(ctx, a)
-	}
-	pulses := w.probe.all(ctx, known)
-	if ctx.Err() != nil {
+	if w.contradicted() {
 		return 0
 	}
-	allDead := !slices.ContainsFunc(pulses, func(p pulse) bool { return p != dead })
-	if slices.Contains(pulses, alive) {
-		w.deadSince = time.Time{}
-	} else if w.deadSince.IsZero() {
-		w.deadSince = time.Now()
-	}
-	if !w.deadSince.IsZero() && (allDead && !reset || time.Since(w.deadSince) >= holdFor) {
+	if w.gone(ctx, a.index < w.highest) {
 		return w.believe(ctx, a)
 	}
-	w.metrics.problem(emptyHeld)
-	w.out.out.Checked(fmt.Errorf("consul names no instance of %s, but %d of %d accept connections; they stay",
-		w.service, count(pulses, alive), len(known)))
 	return doubtPace
-}
-
-func count(pulses []pulse, wanted pulse) (n int) {
-	for _, p := range pulses {
-		if p == wanted {
-			n++
-		}
-	}
-	return n
 }

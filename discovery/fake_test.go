@@ -18,22 +18,36 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// fakeConsul answers over HTTP what a test scripts: headers, indexes, delays and
-// faults that no real agent can be brought to show. It lives in a bubble of
-// synctest, so its connections are pipes. It also is the network of instances.
-type fakeConsul struct {
+// fakeNet is the network of a bubble of synctest: registries at a port, which may
+// crash, and instances that accept connections or do not. Its connections are pipes.
+type fakeNet struct {
+	port     string // of registries
+	handler  http.Handler
 	listener pipeListener
 	server   *http.Server
 	started  time.Time
-	registry *prometheus.Registry // of all its sources
+	registry *prometheus.Registry // of all sources
 
-	mu    sync.Mutex // guards the rest
-	asked []question
+	mu    sync.Mutex      // guards the rest
+	alive map[string]bool // instances that accept connections
+	dials []time.Duration // to registries
+	down  bool            // registries refuse connections
+}
+
+// start makes the network work until close.
+func (f *fakeNet) start(port string, handler http.Handler) {
+	f.port, f.handler, f.started = port, handler, time.Now()
+	f.alive, f.registry = map[string]bool{}, prometheus.NewRegistry()
+	f.listen()
+}
+
+// fakeConsul answers over HTTP what a test scripts: headers, indexes, delays and
+// faults that no real agent can be brought to show.
+type fakeConsul struct {
+	fakeNet
+	asked []question                   // guarded as all is
 	says  func(question) reply         // about a service
 	agent func(question) (int, string) // about registrations; nil: all is well
-	alive map[string]bool              // instances that accept connections
-	dials []time.Duration              // to Consul
-	down  bool                         // Consul refuses connections
 }
 
 // question is a request as it came.
@@ -72,18 +86,18 @@ func asking(hosts string, test func(t *testing.T, f *fakeConsul, c *consul)) fun
 }
 
 func newFakeConsul() *fakeConsul {
-	f := &fakeConsul{started: time.Now(), alive: map[string]bool{}, registry: prometheus.NewRegistry()}
-	f.listen()
+	f := &fakeConsul{}
+	f.start(":8500", http.HandlerFunc(f.answer))
 	return f
 }
 
-func (f *fakeConsul) listen() {
+func (f *fakeNet) listen() {
 	f.listener = pipeListener{make(chan net.Conn), make(chan struct{}), &sync.Once{}}
-	f.server = &http.Server{Handler: http.HandlerFunc(f.answer)}
+	f.server = &http.Server{Handler: f.handler}
 	go func(s *http.Server, l net.Listener) { _ = s.Serve(l) }(f.server, f.listener) // ends with Close
 }
 
-func (f *fakeConsul) close() {
+func (f *fakeNet) close() {
 	_ = f.server.Close()
 	synctest.Wait()
 }
@@ -101,12 +115,12 @@ func (f *fakeConsul) source(t *testing.T, hosts string) *consul {
 	return c
 }
 
-// DialContext connects to Consul at port 8500 and to instances anywhere else.
-func (f *fakeConsul) DialContext(ctx context.Context, _, address string) (net.Conn, error) {
+// DialContext connects to a registry at its port and to instances anywhere else.
+func (f *fakeNet) DialContext(ctx context.Context, _, address string) (net.Conn, error) {
 	f.mu.Lock()
-	consul := strings.HasSuffix(address, ":8500")
-	up := consul && !f.down || f.alive[address]
-	if consul {
+	registry := strings.HasSuffix(address, f.port)
+	up := registry && !f.down || f.alive[address]
+	if registry {
 		f.dials = append(f.dials, time.Since(f.started))
 	}
 	l := f.listener
@@ -115,7 +129,7 @@ func (f *fakeConsul) DialContext(ctx context.Context, _, address string) (net.Co
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 	}
 	here, there := net.Pipe()
-	if !consul {
+	if !registry {
 		return here, there.Close()
 	}
 	select {
@@ -208,7 +222,7 @@ func (f *fakeConsul) set(says func(question) reply) {
 }
 
 // live says which instances accept connections.
-func (f *fakeConsul) live(instances ...Instance) {
+func (f *fakeNet) live(instances ...Instance) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.alive = map[string]bool{}
@@ -230,7 +244,7 @@ func (f *fakeConsul) questions(since time.Duration) (all []question) {
 }
 
 // crash cuts all connections and refuses new ones until listen.
-func (f *fakeConsul) crash() {
+func (f *fakeNet) crash() {
 	f.mu.Lock()
 	f.down = true
 	server := f.server
@@ -238,7 +252,7 @@ func (f *fakeConsul) crash() {
 	_ = server.Close()
 }
 
-func (f *fakeConsul) restart() {
+func (f *fakeNet) restart() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.down = false
@@ -246,7 +260,7 @@ func (f *fakeConsul) restart() {
 }
 
 // count is how many problems of a kind the sources have counted.
-func (f *fakeConsul) count(t *testing.T, kind problemKind) float64 {
+func (f *fakeNet) count(t *testing.T, kind problemKind) float64 {
 	t.Helper()
 	families, err := f.registry.Gather()
 	if err != nil {
@@ -301,7 +315,7 @@ func five() []Instance {
 	return all
 }
 
-// noNetwork reaches Consul, but no instance, for reasons of its own.
+// noNetwork reaches a registry, but no instance, for reasons of its own.
 type noNetwork struct{ *fakeConsul }
 
 func (noNetwork) DialContext(context.Context, string, string) (net.Conn, error) {

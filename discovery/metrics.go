@@ -12,6 +12,7 @@ type metrics struct {
 	instances *prometheus.GaugeVec
 	problems  *prometheus.CounterVec
 	renewals  *prometheus.CounterVec
+	writable  *prometheus.GaugeVec
 }
 
 // newMetrics registers with reg unless that is nil. Sources of one process share
@@ -30,11 +31,15 @@ func newMetrics(source string, reg prometheus.Registerer) (*metrics, error) {
 			Name: "dispatch_discovery_renewals_total",
 			Help: "Renewals of our own registrations by outcome; failed three times in a row: callers no longer find us.",
 		}, []string{"source", "outcome"}),
+		writable: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "dispatch_discovery_registry_writable",
+			Help: "1 while the registry takes our registration and shows it; 0 for a minute: nobody can come or go, so look at its servers for a leader and for free disks.",
+		}, []string{"source"}),
 	}
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(enroll(reg, &m.instances), enroll(reg, &m.problems), enroll(reg, &m.renewals))
+	return m, errors.Join(enroll(reg, &m.instances), enroll(reg, &m.problems), enroll(reg, &m.renewals), enroll(reg, &m.writable))
 }
 
 // enroll registers a collector, or takes the one that is registered already.
@@ -57,6 +62,15 @@ func (m *metrics) problem(kind problemKind) { m.problems.WithLabelValues(m.sourc
 
 func (m *metrics) renewal(outcome string) { m.renewals.WithLabelValues(m.source, outcome).Inc() }
 
+// writes notes whether the registry takes what we write.
+func (m *metrics) writes(ok bool) {
+	value := 0.0
+	if ok {
+		value = 1
+	}
+	m.writable.WithLabelValues(m.source).Set(value)
+}
+
 // problemKind is a word for metrics.
 type problemKind string
 
@@ -69,5 +83,6 @@ const (
 	noIndex     problemKind = "no_index"    // the index is missing or no number
 	emptyHeld   problemKind = "empty_held"  // an empty list, but instances that live
 	massDrop    problemKind = "mass_drop"   // more than half went at once; believed
+	threshold   problemKind = "threshold"   // Nacos calls everybody healthy; believed, labelled
 	badFile     problemKind = "bad_file"    // the file cannot be read or is wrong
 )

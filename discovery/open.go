@@ -13,17 +13,22 @@ import (
 type Options struct {
 	Log      *slog.Logger
 	Registry prometheus.Registerer // for metrics; nil: none
+	// Dialect maps what teams write in the registry to coordinates; nil: they write
+	// ours. A file states coordinates itself and takes none.
+	Dialect *Dialect
 }
 
-// Open returns the Source that target names:
+// Open returns the registry that target names:
 //
 //	static:FILE                      a file of YAML or JSON, followed
 //	consul://HOST:PORT[,…]?key=value a Consul agent; several are tried in turn
+//	nacos://HOST:PORT[,…]?key=value  a Nacos server of 1.3 to 2.x, by its open API
 //
-// Keys for Consul: token-file, datacenter, tls=true, ca, cert, key, server-name,
-// ttl, deregister-after, plain-token=true. Without token-file, CONSUL_HTTP_TOKEN
-// counts.
-func Open(target string, opt Options) (Source, error) {
+// Keys for both: token-file, tls=true, ca, cert, key, server-name,
+// plain-token=true. For Consul: datacenter, ttl, deregister-after, check=http|tcp
+// and check-path; without token-file, CONSUL_HTTP_TOKEN counts. For Nacos:
+// namespace, group, cluster, username-file and password-file.
+func Open(target string, opt Options) (Catalog, error) {
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
@@ -33,8 +38,10 @@ func Open(target string, opt Options) (Source, error) {
 		return openStatic(rest, opt)
 	case "consul":
 		return openConsul(strings.TrimPrefix(rest, "//"), opt)
+	case "nacos":
+		return openNacos(strings.TrimPrefix(rest, "//"), opt)
 	default:
 		return nil, fault.New(fault.Invalid, "unknown_discovery", "discovery %q begins with no known kind", kind).
-			WithHint("static:FILE or consul://HOST:PORT")
+			WithHint("static:FILE, consul://HOST:PORT or nacos://HOST:PORT")
 	}
 }

@@ -20,7 +20,7 @@ func TestOpenRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for target, says := range map[string]string{
-		"":                                            "static:FILE or consul://HOST:PORT",
+		"":                                            "static:FILE, consul://HOST:PORT or nacos://HOST:PORT",
 		"etcd://a:2379":                               `"etcd" begins with no known kind`,
 		"static:":                                     "names no file",
 		"static:" + dir + "/missing":                  "no such file",

@@ -30,9 +30,12 @@ type static struct {
 }
 
 // openStatic reads the file once, so that a wrong one stops the start.
-func openStatic(path string, opt Options) (Source, error) {
+func openStatic(path string, opt Options) (Catalog, error) {
 	if path == "" {
 		return nil, fault.New(fault.Invalid, "invalid_discovery", "static discovery names no file").WithHint("static:FILE")
+	}
+	if opt.Dialect != nil {
+		return nil, fault.New(fault.Invalid, "invalid_discovery", "static discovery takes no dialect").WithHint("write the coordinates in " + path)
 	}
 	m, err := newMetrics("static", opt.Registry)
 	if err != nil {
@@ -96,6 +99,20 @@ func (s *static) Register(_ context.Context, in Instance) (Lease, error) {
 	return nil, fault.New(fault.NotFound, "not_listed", "%s does not name %s at %s with these coordinates", s.path, in.Service, in.Address).
 		WithHint(fmt.Sprintf("add to its instances: {service: %q, address: %q, cluster: %q, region: %q, env: %q, version: %q}",
 			in.Service, in.Address, in.Cluster, in.Region, in.Env, in.Version))
+}
+
+// Services are those in the file.
+func (s *static) Services(context.Context) ([]string, error) {
+	all, err := s.read()
+	if err != nil {
+		return nil, err
+	}
+	names := []string{}
+	for _, in := range all {
+		names = append(names, in.Service)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
 }
 
 // listedLease is that of an instance in the file: it lives as long as its line.

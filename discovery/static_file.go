@@ -1,21 +1,15 @@
 package discovery
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"time"
 
 	"go.yaml.in/yaml/v4"
-	"go.yaml.in/yaml/v4/plugin/loaderlimits"
 
 	"dispatch.example/dispatch/internal/fault"
 )
-
-// maxDepth of a file: document, instances, instance, labels and their texts.
-const maxDepth = 8
 
 // parseFile reads a file of instances in YAML or JSON:
 //
@@ -25,9 +19,9 @@ const maxDepth = 8
 // id, weight and labels may be added. One mistake refuses the whole file, and all
 // mistakes are listed.
 func parseFile(path string, text []byte) ([]Instance, error) {
-	p := &fileParser{path: path}
-	if root := p.root(text); root != nil {
-		p.document(root)
+	p := &fileParser{document: document{path: path}}
+	if root := p.root(text, "to say that there is nobody, write instances: []"); root != nil {
+		p.top(root)
 	}
 	if len(p.problems) > 0 {
 		return nil, &fault.Error{Kind: fault.Invalid, Code: "invalid_instances", Detail: path + " is not a list of instances", Problems: p.problems}
@@ -36,66 +30,13 @@ func parseFile(path string, text []byte) ([]Instance, error) {
 }
 
 type fileParser struct {
-	path      string
+	document
 	instances []Instance
-	problems  fault.Problems
 }
 
-func (p *fileParser) add(line int, path, format string, args ...any) {
-	p.problems = append(p.problems, fault.Problem{File: p.path, Line: line, Path: path, Detail: fmt.Sprintf(format, args...)})
-}
-
-// root is the top of the only document, nil with a problem if there is none.
-func (p *fileParser) root(text []byte) *yaml.Node {
-	trimmed := bytes.TrimSpace(text)
-	lines := bytes.Count(text, []byte("\n"))
-	if len(trimmed) == 0 {
-		p.add(1, "", "the file is empty; to say that there is nobody, write instances: []")
-		return nil
-	}
-	if trimmed[0] != '{' && text[len(text)-1] != '\n' {
-		p.add(lines+1, "", "the last line does not end; the file may be half-written")
-		return nil
-	}
-	loader, err := yaml.NewLoader(bytes.NewReader(text), yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(maxDepth))))
-	if err != nil {
-		p.add(1, "", "start the YAML reader: %s", err)
-		return nil
-	}
-	var first, second yaml.Node
-	if err := loader.Load(&first); err != nil && !errors.Is(err, io.EOF) {
-		p.syntax(err)
-		return nil
-	}
-	if len(first.Content) != 1 {
-		p.add(1, "", "the file holds comments alone; to say that there is nobody, write instances: []")
-		return nil
-	}
-	if err := loader.Load(&second); !errors.Is(err, io.EOF) {
-		p.add(max(second.Line, 1), "", "there is more than one document")
-		return nil
-	}
-	return first.Content[0]
-}
-
-func (p *fileParser) syntax(err error) {
-	line, detail := 1, err.Error()
-	if e, ok := errors.AsType[*yaml.LoadError](err); ok {
-		line, detail = max(e.Mark.Line, 1), e.Message
-	}
-	p.add(line, "", "no YAML: %s", detail)
-}
-
-// fileField reads the value of a key; path is for problems.
-type fileField func(n *yaml.Node, path string)
-
-type fileFields map[string]fileField
-
-func (t fileFields) of(key string) fileField { return t[key] }
-
-func (p *fileParser) document(root *yaml.Node) {
+func (p *fileParser) top(root *yaml.Node) {
 	var list *yaml.Node
-	p.mapping(root, "", fileFields{"instances": func(n *yaml.Node, _ string) { list = n }}.of)
+	p.mapping(root, "", fields{"instances": func(n *yaml.Node, _ string) { list = n }}.of)
 	switch {
 	case list == nil && len(p.problems) == 0:
 		p.add(root.Line, "instances", "is required")
@@ -114,7 +55,7 @@ func (p *fileParser) document(root *yaml.Node) {
 func (p *fileParser) instance(n *yaml.Node, path string, seen map[string]int) {
 	in := Instance{Source: "static"}
 	before := len(p.problems)
-	p.mapping(n, path, fileFields{
+	p.mapping(n, path, fields{
 		"id":      p.text(&in.ID),
 		"service": p.text(&in.Service),
 		"cluster": p.text(&in.Cluster),
@@ -123,7 +64,7 @@ func (p *fileParser) instance(n *yaml.Node, path string, seen map[string]int) {
 		"version": p.text(&in.Version),
 		"address": p.address(&in.Address),
 		"weight":  p.weight(&in),
-		"labels":  p.labels(&in),
+		"labels":  p.texts(&in.Labels),
 	}.of)
 	if len(p.problems) > before {
 		return
@@ -154,47 +95,7 @@ func (in Instance) filledFromFile() (Instance, error) {
 	return in, err
 }
 
-// mapping calls the field of each key. What a person would have to look up is refused.
-func (p *fileParser) mapping(n *yaml.Node, path string, fields func(key string) fileField) {
-	if n.Kind != yaml.MappingNode || n.Anchor != "" {
-		p.add(n.Line, path, "must be keys with values, without anchors")
-		return
-	}
-	seen := map[string]bool{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		at := path + "." + key.Value
-		if path == "" {
-			at = key.Value
-		}
-		read := fields(key.Value)
-		switch {
-		case key.Kind != yaml.ScalarNode || read == nil:
-			p.add(key.Line, at, "no such key")
-		case seen[key.Value]:
-			p.add(key.Line, at, "the key is written twice")
-		case value.Kind == yaml.AliasNode || value.Anchor != "" || value.Style&yaml.TaggedStyle != 0:
-			p.add(value.Line, at, "anchors, aliases and tags are not allowed")
-		default:
-			read(value, at)
-		}
-		seen[key.Value] = true
-	}
-}
-
-// text wants quotes around what YAML takes for something else: 2.10 is a number
-// and would be 2.1.
-func (p *fileParser) text(to *string) fileField {
-	return func(n *yaml.Node, path string) {
-		if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" {
-			p.add(n.Line, path, "must be a text; quote it: %q", n.Value)
-			return
-		}
-		*to = n.Value
-	}
-}
-
-func (p *fileParser) address(to *Address) fileField {
+func (p *fileParser) address(to *Address) field {
 	return func(n *yaml.Node, path string) {
 		var text string
 		before := len(p.problems)
@@ -211,7 +112,7 @@ func (p *fileParser) address(to *Address) fileField {
 	}
 }
 
-func (p *fileParser) weight(in *Instance) fileField {
+func (p *fileParser) weight(in *Instance) field {
 	return func(n *yaml.Node, path string) {
 		weight, err := strconv.Atoi(n.Value)
 		if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || err != nil {
@@ -219,18 +120,5 @@ func (p *fileParser) weight(in *Instance) fileField {
 			return
 		}
 		in.Weight = &weight
-	}
-}
-
-func (p *fileParser) labels(in *Instance) fileField {
-	return func(n *yaml.Node, path string) {
-		in.Labels = map[string]string{}
-		p.mapping(n, path, func(key string) fileField {
-			return func(n *yaml.Node, path string) {
-				var value string
-				p.text(&value)(n, path)
-				in.Labels[key] = value
-			}
-		})
 	}
 }
