@@ -6,12 +6,41 @@
 //	if err := c.Ready(ctx); err != nil { … }      // one full table, before the first call
 //	client := &http.Client{Transport: httpcall.New(c, nil)}
 //	client.Get("http://order-core/path")
+//
+// What it knows comes in at one end and goes out at the other:
+//
+//	control nodes ──────────┐
+//	copy on disk ───────────┼─► lists, rules ── route.Compile ──► slots ── Pick ──► ring of records
+//	registry, rules folder ─┘   (under mu)      (one goroutine)   (no lock)               │
+//	                                                                  control nodes ◄── batches
+//
+// Goroutines: Run owns all, and ends them with its context: one follows control
+// nodes, or one each registry watch and the folder; one compiles; one writes the
+// copy; one sends records. New starts none. Pick uses its caller's, takes no lock
+// unless it is recorded, and does no I/O ever.
+//
+// What a failure does:
+//
+//   - Whatever cannot be asked, read, verified or parsed changes nothing: the last
+//     lists and rules stay. Each is logged when it begins and when it ends, and counted.
+//   - Control nodes away at the start: the copy on disk, else the registry's lists.
+//   - Rules that could never be loaded, or the kill switch: picks skip rules,
+//     weights and versions, and keep cluster and env. dispatch_discovery_degraded is 1.
+//   - A panic of the engine: the same call is served in that way too, and it is counted.
+//   - A pick without a match is a *route.NoMatch. A pick before anything was loaded
+//     is a *fault.Error not_loaded, which is another matter: Ready waits for that.
+//
+// DESIGN.md has the tables.
 package caller
 
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -25,7 +54,7 @@ import (
 type Options struct {
 	ID      string                // of this process; default: host name and a random part
 	Service string                // that this process is, for the map; empty: none
-	Self    discovery.Coordinates // required: the home of every pick
+	Self    discovery.Coordinates // required, apart from the version: the home of every pick
 	Lane    route.Query           // the process's own; what the traffic carries counts before it
 
 	Control    []string      // URLs of fleet listeners, asked in turn
@@ -35,8 +64,8 @@ type Options struct {
 	Deployment string        // default: default
 
 	Registry discovery.Source // without control: where instances are found. With it: the degraded path
-	RulesDir string           // without control: a folder of rule files, followed
-	Services []string         // those that are called; empty: all that control knows. Required without Control
+	RulesDir string           // without control: a folder of rule files (.yaml, .yml), followed
+	Services []string         // those that are called; empty: all that control knows. Required with Registry
 
 	Dir       string   // where the last tables are kept; empty: nowhere
 	Overrides []string // NAME@IP:PORT;IP:PORT, before everything else
@@ -48,43 +77,147 @@ type Options struct {
 	Metrics prometheus.Registerer
 }
 
-// DefaultSample of ordinary picks. Errors, fallbacks and overrides are recorded always.
+// DefaultSample of ordinary picks. Errors, fallbacks, overrides and picks without
+// rules are recorded always.
 const DefaultSample = 1000
 
 // Caller picks instances for one process. It may be used by many at once.
-type Caller struct{ opt Options }
+type Caller struct {
+	opt       Options
+	overrides map[string][]discovery.Instance // by service
+	prefix    string                          // of decision IDs and names of tables: random, of this process
+	sample    uint64
+	transport http.RoundTripper // to control nodes
+	log       *slog.Logger
+	metrics   *metrics
+	troubles  troubles
+	ring      ring
+
+	slots   atomic.Pointer[map[string]*slot] // what Pick reads; the map is replaced, never changed
+	tables  atomic.Uint64                    // compiled so far, for their names
+	running atomic.Bool
+	current atomic.Int64 // index in Control of the node that answers; -1: none does
+
+	wake     chan struct{} // capacity 1: something is dirty
+	copying  chan struct{} // capacity 1: the copy on disk is old
+	answered chan struct{} // closed at the first answer of a control node
+	passed   chan struct{} // closed when all control nodes have failed once
+	ready    chan struct{} // closed when every service has its table
+
+	mu       sync.Mutex // guards the rest; held for no I/O and no compiling
+	lists    map[string]*list
+	book     book
+	mark     signed.Mark // of the rules in use
+	place    place       // in what control tells
+	heard    heard
+	direct   bool
+	isolate  bool
+	dirty    map[string]bool
+	appeared chan struct{} // closed and replaced when slots come or go
+
+	degraded []string // why rules are skipped; of keepTables alone
+}
 
 // New checks the options. It connects to nobody.
-func New(opt Options) (*Caller, error) { panic("unbuilt") }
-
-// Run keeps tables up to date, sends records, and ends with ctx.
-func (c *Caller) Run(ctx context.Context) error { panic("unbuilt") }
-
-// Ready returns when every service of Options.Services has a table: from a control
-// node, else from the copy on disk, else from the registry.
-func (c *Caller) Ready(ctx context.Context) error { panic("unbuilt") }
-
-// Pick chooses an instance of the service for the lane of ctx. It reads memory only.
-func (c *Caller) Pick(ctx context.Context, service string) (Pick, error) { panic("unbuilt") }
-
-// Pick is a choice and what its record says of it.
-type Pick struct {
-	route.Choice
-	Number uint64 // of the rules that chose: pools are rebuilt when it changes
-	record uint64 // 0: not recorded
+func New(opt Options) (*Caller, error) {
+	overrides, err := checkOptions(&opt)
+	if err != nil {
+		return nil, err
+	}
+	m, err := newMetrics(opt.Metrics)
+	if err != nil {
+		return nil, err
+	}
+	c := &Caller{
+		opt: opt, overrides: overrides, prefix: randomText(12), sample: uint64(opt.Sample),
+		transport: newTransport(opt.TLS), log: opt.Log.With("caller", opt.ID), metrics: m,
+		wake: make(chan struct{}, 1), copying: make(chan struct{}, 1),
+		answered: make(chan struct{}), passed: make(chan struct{}), ready: make(chan struct{}),
+		lists: map[string]*list{}, isolate: opt.Isolate, dirty: map[string]bool{}, appeared: make(chan struct{}),
+	}
+	// Who names no source of rules expects none: that is not degraded.
+	c.book.known = len(opt.Control) == 0 && opt.RulesDir == ""
+	c.troubles = troubles{log: c.log, count: m.problems}
+	c.current.Store(-1)
+	slots := map[string]*slot{}
+	for name, instances := range overrides {
+		slots[name] = &slot{name: name, override: instances, picks: counters{vec: m.picks, service: name}}
+	}
+	c.slots.Store(&slots)
+	return c, nil
 }
 
-// ID is the decision's, for dispatchctl explain call; empty if it was not recorded.
-func (p Pick) ID() string { panic("unbuilt") }
-
-// Candidates are the instances that picks of the service may choose now, the number
-// of the rules, and a channel that is closed when either changed.
-func (c *Caller) Candidates(service string) (all []discovery.Instance, number uint64, changed <-chan struct{}) {
-	panic("unbuilt")
+// Run keeps tables up to date, sends records, and ends with ctx. The tables outlive
+// it as they are. A Caller runs once.
+func (c *Caller) Run(ctx context.Context) error {
+	if c.running.Swap(true) {
+		return errors.New("run caller: it ran already")
+	}
+	for name, instances := range c.overrides {
+		c.log.Warn("calls go to addresses of the configuration, not of the registry", "service", name, "addresses", addresses(instances))
+	}
+	kept := c.restore()
+	var tasks sync.WaitGroup
+	tasks.Go(func() { c.keepTables(ctx) })
+	if len(c.opt.Control) > 0 {
+		tasks.Go(func() { c.follow(ctx) })
+		tasks.Go(func() { c.standIn(ctx, kept) })
+		tasks.Go(func() { c.sendRecords(ctx) })
+		if c.opt.Dir != "" {
+			tasks.Go(func() { c.keepCopy(ctx) })
+		}
+	} else {
+		tasks.Go(func() { c.watchRegistry(ctx) })
+	}
+	if c.opt.RulesDir != "" {
+		tasks.Go(func() { c.readRules(ctx) })
+	}
+	tasks.Wait()
+	if idle, ok := c.transport.(interface{ CloseIdleConnections() }); ok {
+		idle.CloseIdleConnections()
+	}
+	return nil
 }
 
-// SetDirect throws the kill switch of this process, or takes it back.
-func (c *Caller) SetDirect(on bool) { panic("unbuilt") }
+// SetDirect throws the kill switch of this process, or takes it back. It counts
+// within a second, while Run runs.
+func (c *Caller) SetDirect(on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.direct != on {
+		c.direct = on
+		c.soil()
+		c.log.Warn("the kill switch of this process was moved", "direct", on)
+	}
+}
 
-// SetIsolate switches developer isolation.
-func (c *Caller) SetIsolate(on bool) { panic("unbuilt") }
+// SetIsolate switches developer isolation, while Run runs.
+func (c *Caller) SetIsolate(on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isolate != on {
+		c.isolate = on
+		c.soil()
+	}
+}
+
+// soil says which services must be compiled again: those named, or all. c.mu is held.
+func (c *Caller) soil(names ...string) {
+	if len(names) == 0 {
+		for name := range c.names() {
+			c.dirty[name] = true
+		}
+	}
+	for _, name := range names {
+		c.dirty[name] = true
+	}
+	signal(c.wake)
+}
+
+// signal leaves a token for whoever waits next.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

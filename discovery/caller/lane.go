@@ -13,15 +13,49 @@ const (
 	BaggagePerson = "dispatch_person"
 )
 
-type laneKey struct{}
+type trafficKey struct{}
+
+// traffic is what a context says about its calls: one value, because each pick
+// looks for it.
+type traffic struct {
+	lane route.Query
+	keep bool
+}
+
+func trafficOf(ctx context.Context) traffic {
+	t, _ := ctx.Value(trafficKey{}).(traffic)
+	return t
+}
 
 // WithLane returns a context whose calls go through the lane.
 func WithLane(ctx context.Context, lane route.Query) context.Context {
-	return context.WithValue(ctx, laneKey{}, lane)
+	t := trafficOf(ctx)
+	t.lane = lane
+	return context.WithValue(ctx, trafficKey{}, t)
 }
 
 // LaneOf is the lane that the traffic carries; zero if none.
-func LaneOf(ctx context.Context) route.Query {
-	lane, _ := ctx.Value(laneKey{}).(route.Query)
-	return lane
+func LaneOf(ctx context.Context) route.Query { return trafficOf(ctx).lane }
+
+// Keep returns a context whose picks are recorded, all of them.
+func Keep(ctx context.Context) context.Context {
+	t := trafficOf(ctx)
+	t.keep = true
+	return context.WithValue(ctx, trafficKey{}, t)
+}
+
+// lane is what counts for a call: the environments of the traffic as a pair, else
+// those of the process; likewise the person, and the key.
+func (c *Caller) lane(carried route.Query) route.Query {
+	own := c.opt.Lane
+	if carried.Env != "" {
+		own.Env, own.Base = carried.Env, carried.Base
+	}
+	if carried.Person != "" {
+		own.Person = carried.Person
+	}
+	if carried.Key != "" {
+		own.Key = carried.Key
+	}
+	return own
 }

@@ -26,8 +26,9 @@ const (
 )
 
 const (
-	// HoldFor is how long a control node lets an Ask wait for news.
-	HoldFor = 5 * time.Second
+	// HoldFor is how long a control node lets an Ask wait for news. It is the safety
+	// poll too: rules are used within 2 s although a wake-up was lost.
+	HoldFor = 1800 * time.Millisecond
 	// ReportEvery is how often an instance reports its load.
 	ReportEvery = 10 * time.Second
 )

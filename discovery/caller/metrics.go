@@ -1,0 +1,175 @@
+package caller
+
+import (
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"dispatch.example/dispatch/discovery/route"
+)
+
+// metrics are those of a process. Callers of one process share them.
+type metrics struct {
+	picks    *prometheus.CounterVec
+	degraded *prometheus.GaugeVec
+	problems *prometheus.CounterVec
+	panics   prometheus.Counter
+	dropped  prometheus.Counter
+	number   prometheus.Gauge
+	age      prometheus.Gauge
+	compile  prometheus.Histogram
+}
+
+// newMetrics registers with reg unless that is nil.
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		picks: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "dispatch_discovery_picks_total",
+			Help: "Picks by service and reason; reason nobody is an error of a call: dispatchctl explain call ID says which filter left nobody.",
+		}, []string{"service", "reason"}),
+		degraded: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "dispatch_discovery_degraded",
+			Help: "1 while picks skip rules, weights and versions: no_rules: they could never be loaded, look at control nodes and the log; rules or process: somebody threw that kill switch.",
+		}, []string{"reason"}),
+		problems: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "dispatch_discovery_caller_problems_total",
+			Help: "What a caller could not ask, believe or write, by kind; what it had before stays in use, and the log says what is wrong. rules: a release was refused, see its signature and number.",
+		}, []string{"kind"}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "dispatch_discovery_panics_total",
+			Help: "Panics of the routing engine; the calls were served without rules. Each is a defect: report it with the log.",
+		}),
+		dropped: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "dispatch_discovery_records_dropped_total",
+			Help: "Records of picks that control nodes will never have; rises when they are away, or when most picks are errors or fallbacks.",
+		}),
+		number: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "dispatch_discovery_rules_number",
+			Help: "Number of the rules in use; differs between callers of a region for more than 2 s: look for those that refuse a release.",
+		}),
+		age: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "dispatch_discovery_table_age_seconds",
+			Help: "Time since control, or each registry, last confirmed the lists; over 30: look at what the log says cannot be asked.",
+		}),
+		compile: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "dispatch_discovery_compile_seconds",
+			Help:    "Time to compile the table of a service; above 2 ms a service has thousands of instances: let Services name only those that are called.",
+			Buckets: []float64{10e-6, 50e-6, 200e-6, 1e-3, 5e-3, 20e-3, 100e-3},
+		}),
+	}
+	if reg == nil {
+		return m, nil
+	}
+	return m, errors.Join(enroll(reg, &m.picks), enroll(reg, &m.degraded), enroll(reg, &m.problems), enroll(reg, &m.panics),
+		enroll(reg, &m.dropped), enroll(reg, &m.number), enroll(reg, &m.age), enroll(reg, &m.compile))
+}
+
+// enroll registers a collector, or takes the one that is registered already.
+func enroll[C prometheus.Collector](reg prometheus.Registerer, c *C) error {
+	err := reg.Register(*c)
+	if taken, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
+		if before, ok := taken.ExistingCollector.(C); ok {
+			*c = before
+			return nil
+		}
+	}
+	return err
+}
+
+// forget drops the series of a service that is gone.
+func (m *metrics) forget(service string) {
+	m.picks.DeletePartialMatch(prometheus.Labels{"service": service})
+}
+
+// counters are the picks of one service, so that a pick need not look for them.
+type counters struct {
+	vec     *prometheus.CounterVec
+	service string
+	by      [9]atomic.Pointer[prometheus.Counter]
+}
+
+func (c *counters) inc(reason route.Reason) {
+	at := &c.by[reasonAt(reason)]
+	counter := at.Load()
+	if counter == nil {
+		made := c.vec.WithLabelValues(c.service, string(reason))
+		counter = &made
+		at.Store(counter)
+	}
+	(*counter).Inc()
+}
+
+// reasonAt is a place for each reason.
+func reasonAt(reason route.Reason) int {
+	switch reason {
+	case route.ByRule:
+		return 0
+	case route.ByFallback:
+		return 1
+	case route.ByHome:
+		return 2
+	case route.ByPerson:
+		return 3
+	case route.ByBase:
+		return 4
+	case route.ByOverride:
+		return 5
+	case route.ByDirect:
+		return 6
+	case route.ByNobody:
+		return 7
+	}
+	return 8
+}
+
+// troubles are what goes wrong now: each is logged when it begins and when it ends,
+// and counted each time.
+type troubles struct {
+	log   *slog.Logger
+	count *prometheus.CounterVec
+
+	mu  sync.Mutex // guards now
+	now map[string]error
+}
+
+// note says how something went, nil if well. args tell what it was about, for the
+// log and to tell it from others of its kind.
+func (t *troubles) note(kind string, err error, args ...any) {
+	key := kind
+	for i := 1; i < len(args); i += 2 {
+		if text, ok := args[i].(string); ok {
+			key += "\x00" + text
+		}
+	}
+	t.mu.Lock()
+	before := t.now[key]
+	if err == nil {
+		delete(t.now, key)
+	} else {
+		if t.now == nil {
+			t.now = map[string]error{}
+		}
+		t.now[key] = err
+	}
+	t.mu.Unlock()
+	if err != nil {
+		t.count.WithLabelValues(kind).Inc()
+	}
+	log := t.log.With("kind", kind).With(args...)
+	switch {
+	case err != nil && before == nil:
+		log.Warn("calls go by what was known before", "err", err)
+	case err == nil && before != nil:
+		log.Info("well again", "was", before)
+	}
+}
+
+// of is some trouble of a kind, nil if there is none.
+func (t *troubles) of(kind string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.now[kind]
+}

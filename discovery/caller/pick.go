@@ -1,0 +1,159 @@
+package caller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"dispatch.example/dispatch/discovery"
+	"dispatch.example/dispatch/discovery/route"
+	"dispatch.example/dispatch/internal/fault"
+)
+
+// Pick is a choice and what its record says of it.
+type Pick struct {
+	route.Choice
+	Number uint64 // of the rules that chose: pools are rebuilt when it changes
+	record uint64 // 0: not recorded
+	by     *Caller
+}
+
+// ID is the decision's, for dispatchctl explain call; empty if it was not recorded.
+func (p Pick) ID() string {
+	if p.record == 0 {
+		return ""
+	}
+	return p.by.recordID(p.record)
+}
+
+// Pick chooses an instance of the service for the lane of ctx. It reads memory only.
+// An error is a *route.NoMatch; before anything was loaded, a *fault.Error
+// not_loaded. Its Pick has the ID of the record.
+//
+// An override is chosen from whatever answers at its addresses: to leave out one
+// that is dead is up to the transport, as with all instances.
+func (c *Caller) Pick(ctx context.Context, service string) (Pick, error) {
+	t := trafficOf(ctx)
+	lane, draw := c.lane(t.lane), rand.Uint64()
+	s := (*c.slots.Load())[service]
+	if s == nil {
+		return c.unknown(service, lane, draw)
+	}
+	if s.override != nil {
+		at, _ := bits.Mul64(draw, uint64(len(s.override)))
+		choice := route.Choice{Instance: &s.override[at], Reason: route.ByOverride}
+		s.picks.inc(choice.Reason)
+		return Pick{choice, 0, c.note(pickOf{s, nil, lane, draw, choice, nil}), c}, nil
+	}
+	e := s.now.Load()
+	choice, err := c.choose(s, e, lane, draw)
+	if err == nil {
+		s.picks.inc(choice.Reason)
+		if !c.records(choice.Reason, t.keep) {
+			return Pick{choice, e.in.Number, 0, c}, nil
+		}
+	} else {
+		choice.Reason = route.ByNobody
+		s.picks.inc(choice.Reason)
+		err = c.withNames(err)
+	}
+	return Pick{choice, e.in.Number, c.note(pickOf{s, e, lane, draw, choice, err}), c}, err
+}
+
+// records says whether a pick is recorded: what is out of the ordinary always, the
+// rest by chance. The chance is another number than the draw, else the sample
+// would favour some instances.
+func (c *Caller) records(reason route.Reason, keep bool) bool {
+	switch reason {
+	case route.ByRule, route.ByHome, route.ByPerson, route.ByBase:
+		return keep || rand.Uint64N(c.sample) == 0
+	}
+	return true
+}
+
+// choose asks the table. Should that panic, the call is served all the same.
+func (c *Caller) choose(s *slot, e *entry, lane route.Query, draw uint64) (choice route.Choice, err error) {
+	if e.table == nil {
+		return chooseDirect(&e.in, lane, draw)
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			c.metrics.panics.Inc()
+			c.troubles.note("pick", fmt.Errorf("pick an instance of %s: panic: %v", s.name, p), "service", s.name)
+			choice, err = chooseDirect(&e.in, lane, draw)
+		}
+	}()
+	return e.table.Pick(lane, draw)
+}
+
+// chooseDirect is the pick that needs no engine: any instance in the caller's
+// cluster and the lane's env that may have traffic at all.
+func chooseDirect(in *route.Input, lane route.Query, draw uint64) (route.Choice, error) {
+	env := cmp.Or(lane.Env, in.Home.Env)
+	for step, env := range []string{env, lane.Base} {
+		if env == "" || step == 1 && env == cmp.Or(lane.Env, in.Home.Env) {
+			continue
+		}
+		var fits []int
+		for i := range in.Instances {
+			if at := &in.Instances[i]; at.Env == env && at.Cluster == in.Home.Cluster && at.Share() > 0 && !out(in.Scale[at.ID]) {
+				fits = append(fits, i)
+			}
+		}
+		if len(fits) > 0 {
+			at, _ := bits.Mul64(draw, uint64(len(fits)))
+			return route.Choice{Instance: &in.Instances[fits[at]], Reason: route.ByDirect, Step: step + 1}, nil
+		}
+	}
+	return route.Choice{Reason: route.ByNobody}, &route.NoMatch{Service: in.Service, Lane: lane, Known: len(in.Instances),
+		Want: discovery.Coordinates{Cluster: in.Home.Cluster, Region: in.Home.Region, Env: env}}
+}
+
+// out says whether a person or the directory took an instance out.
+func out(s route.Scale) bool { return s.Why == route.Isolated || s.Why == route.Suspicious }
+
+// unknown is the error of a service that has no table.
+func (c *Caller) unknown(service string, lane route.Query, draw uint64) (Pick, error) {
+	c.mu.Lock()
+	loaded, waits := c.heard.any(), slices.Contains(c.opt.Services, service)
+	c.mu.Unlock()
+	var err error
+	if !loaded || waits {
+		err = fault.New(fault.Unavailable, "not_loaded", "no list of %s has been loaded yet", service).
+			WithHint("wait for Ready before the first call; if it does not return, see the log for what cannot be asked")
+	} else {
+		err = c.withNames(&route.NoMatch{Service: service, Lane: lane, Want: discovery.Coordinates{
+			Cluster: c.opt.Self.Cluster, Region: c.opt.Self.Region, Env: cmp.Or(lane.Env, c.opt.Self.Env)}})
+	}
+	choice := route.Choice{Reason: route.ByNobody}
+	// Without the name as a label: it may be whatever a client typed.
+	c.metrics.picks.WithLabelValues("", string(choice.Reason)).Inc()
+	return Pick{choice, 0, c.note(pickOf{&slot{name: service}, nil, lane, draw, choice, err}), c}, err
+}
+
+// withNames adds the full names that a short one may have meant.
+func (c *Caller) withNames(err error) error {
+	none, ok := errors.AsType[*route.NoMatch](err)
+	if !ok || none.Known > 0 {
+		return err
+	}
+	var names []string
+	for name := range maps.Keys(*c.slots.Load()) {
+		if strings.HasPrefix(name, none.Service+".") || strings.HasSuffix(name, "."+none.Service) {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return err
+	}
+	with := *none // the table keeps its own
+	with.Names = names
+	slices.Sort(with.Names)
+	return &with
+}
