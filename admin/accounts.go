@@ -29,7 +29,7 @@ type createAccountInput struct {
 		Reasoned
 		Login      string   `json:"login" minLength:"2" maxLength:"64" example:"li.wei" doc:"stands in the audit trail; compared without case"`
 		Name       string   `json:"name,omitempty" maxLength:"100" doc:"for people"`
-		Roles      []string `json:"roles" minItems:"1" maxItems:"8" doc:"any of viewer, list-manager, release-engineer, on-call, approver, user-admin, break-glass, administrator"`
+		Roles      []string `json:"roles" minItems:"1" maxItems:"9" doc:"any of viewer, list-manager, release-engineer, on-call, approver, user-admin, break-glass, pipeline, administrator"`
 		BreakGlass bool     `json:"break_glass,omitempty" doc:"may sign in only while it is armed"`
 	}
 }
@@ -64,7 +64,7 @@ type editAccountInput struct {
 	Body  struct {
 		Reasoned
 		Name     *string   `json:"name,omitempty" maxLength:"100"`
-		Roles    *[]string `json:"roles,omitempty" minItems:"1" maxItems:"8" doc:"of a local account; those of others come from their provider"`
+		Roles    *[]string `json:"roles,omitempty" minItems:"1" maxItems:"9" doc:"of a local account; those of others come from their provider"`
 		Disabled *bool     `json:"disabled,omitempty"`
 		SignOut  bool      `json:"sign_out,omitempty" doc:"end all its sessions"`
 	}

@@ -56,6 +56,7 @@ func New(do *actions.Actions, opt Options) *API {
 	config.SchemasPath = ""  // the OpenAPI document has them
 	config.CreateHooks = nil // no $schema member in answers
 	config.Transformers = []huma.Transformer{asProblem}
+	config.Components.Schemas = schemas()
 	config.RejectUnknownQueryParameters = true // dryrun=true must not publish
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"token":   {Type: "http", Scheme: "bearer", Description: "a token from POST /api/v1/tokens"},

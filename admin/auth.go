@@ -43,6 +43,7 @@ func (a *API) admit(api huma.API) func(huma.Context, func(huma.Context)) {
 		actor, err := a.identify(ctx)
 		if err == nil {
 			err = actor.May(op.OperationID)
+			a.noteRefusal(ctx.Context(), op.OperationID, actor, err)
 		}
 		if err == nil {
 			next(huma.WithValue(ctx, actorKey{}, actor))

@@ -19,6 +19,7 @@ func (a *API) routes(api huma.API) {
 	a.listRoutes(api)
 	a.grayRoutes(api)
 	a.draftRoutes(api)
+	a.innerRoutes(api)
 	a.auditRoutes(api)
 	a.peopleRoutes(api)
 }
@@ -77,6 +78,20 @@ func (a *API) grayRoutes(api huma.API) {
 	route(api, a, endpoint{http.MethodGet, "/hosts", "list-hosts", "", "Registered hosts with proposer and approver"}, a.hosts)
 	route(api, a, endpoint{http.MethodPost, "/hosts", "propose-host", "", "Propose a host"}, a.proposeHost)
 	route(api, a, endpoint{http.MethodPost, "/approvals/{id}", "approve", "", "Approve a host that somebody else proposed"}, a.approve)
+}
+
+// innerRoutes are those of internal calls: who is there, by which rules they are
+// reached, and why a call went where it went.
+func (a *API) innerRoutes(api huma.API) {
+	route(api, a, endpoint{http.MethodGet, "/directory", "show-directory", "", "Services and their instances, as the region's registries have them, and what waits for people"}, a.directory)
+	route(api, a, endpoint{http.MethodGet, "/directory/map", "show-map", "", "Who may call whom: for each service and environment the rule that counts and the shares of versions"}, a.callMap)
+	route(api, a, endpoint{http.MethodPost, "/directory/verdicts", "judge-instance", "", "Accept or refuse an entry of the queue, isolate an instance, lift that"}, a.judge)
+	route(api, a, endpoint{http.MethodGet, "/rules", "show-rules", "", "The rules that callers of the region follow"}, a.rules)
+	route(api, a, endpoint{http.MethodPost, "/rules/lint", "lint-rules", "", "Check files of rules against form and directory, and say what they would change"}, a.lintRules)
+	route(api, a, endpoint{http.MethodPost, "/rules", "apply-rules", "", "Publish all rules of the region, for all callers at once"}, a.applyRules)
+	route(api, a, endpoint{http.MethodPost, "/rules/approve", "approve-rules", "", "Sign changes of key services that somebody else publishes"}, a.approveRules)
+	route(api, a, endpoint{http.MethodPost, "/rules/switch", "switch-rules", "", "Throw the kill switch of the region, or take it back"}, a.switchRules)
+	route(api, a, endpoint{http.MethodGet, "/calls/{id}", "explain-call", "", "Why an internal call went where it went"}, a.explainCall)
 }
 
 // auditRoutes are those of the audit trail.

@@ -35,7 +35,7 @@ type createTokenInput struct {
 	Body struct {
 		Reasoned
 		Name string `json:"name" minLength:"1" maxLength:"64" doc:"the person or pipeline that holds it; stands in the audit trail"`
-		Role string `json:"role" enum:"viewer,list-manager,release-engineer,on-call,approver,user-admin,break-glass,administrator"`
+		Role string `json:"role" enum:"viewer,list-manager,release-engineer,on-call,approver,user-admin,break-glass,pipeline,administrator"`
 		Days int    `json:"days,omitempty" minimum:"1" maximum:"90" default:"90" doc:"until it expires"`
 	}
 }

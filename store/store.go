@@ -3,8 +3,8 @@
 // that answers a request waits for it.
 //
 // Store is the whole API. Each exported method is one transaction, except that
-// Append puts blobs in first, in small ones of their own, and counters come in
-// batches. A method that changes something takes a Change and writes its audit row
+// Append puts blobs in first, in small ones of their own, and counters and records of
+// picks come in batches. A method that changes something takes a Change and writes its audit row
 // in the same transaction; what replicas, probers and browsers' sessions leave here
 // changes nothing and has none. Row
 // types, gorm and SQL stay in this package; errors that a caller can act on are
@@ -35,6 +35,7 @@ import (
 	"gorm.io/gorm"
 
 	"dispatch.example/dispatch/internal/fault"
+	"dispatch.example/dispatch/ledger"
 	"dispatch.example/dispatch/migrations"
 )
 
@@ -45,6 +46,7 @@ type Options struct {
 	FourEyesOff bool             // one person may approve their own; SQLite only
 	Now         func() time.Time // default time.Now
 	Timeout     time.Duration    // of one transaction; default 2.5 s
+	PicksKept   time.Duration    // how long callers' records can be explained; default ledger.PicksKept
 }
 
 // timeout leaves half a second of the 3 s in which an operator is told that the
@@ -65,6 +67,8 @@ type Store struct {
 	now         func() time.Time
 	timeout     time.Duration
 	rollUp      atomic.Int64 // when AddCounts shall look for old minutes again
+	picksKept   time.Duration
+	dropPicks   atomic.Int64 // when SaveRecords shall look for old ones again
 }
 
 // Open opens sqlite:FILE or mysql:DSN, where DSN is as in github.com/go-sql-driver/mysql.
@@ -136,7 +140,10 @@ func open(ctx context.Context, dsn string, opt Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{log: opt.Log, seal: seal, fourEyesOff: opt.FourEyesOff, now: opt.Now, timeout: opt.Timeout}
+	s := &Store{log: opt.Log, seal: seal, fourEyesOff: opt.FourEyesOff, now: opt.Now, timeout: opt.Timeout, picksKept: opt.PicksKept}
+	if s.picksKept <= 0 {
+		s.picksKept = ledger.PicksKept
+	}
 	if s.timeout <= 0 {
 		s.timeout = timeout
 	}

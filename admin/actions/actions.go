@@ -132,12 +132,18 @@ type approvals interface {
 	Unreviewed(ctx context.Context, stream string, since time.Time, actions []string) ([]ledger.Summary, error)
 }
 
+// picks are what callers recorded of their decisions.
+type picks interface {
+	Pick(ctx context.Context, id string) (ledger.Pick, error)
+}
+
 // observations are what replicas and probers saw.
 type observations interface {
 	AddCounts(ctx context.Context, c ledger.Counts) error
 	Counts(ctx context.Context, f ledger.CountFilter) ([]fleet.Count, error)
 	SaveProbes(ctx context.Context, probes []ledger.Probe) error
 	Probes(ctx context.Context) ([]ledger.Probe, error)
+	picks
 }
 
 // registers are kept row by row.

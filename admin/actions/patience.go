@@ -175,3 +175,7 @@ func (p patient) Counts(ctx context.Context, f ledger.CountFilter) ([]fleet.Coun
 func (p patient) Probes(ctx context.Context) ([]ledger.Probe, error) {
 	return timed(ctx, p.Ledger.Probes)
 }
+
+func (p patient) Pick(ctx context.Context, id string) (ledger.Pick, error) {
+	return timed(ctx, func(ctx context.Context) (ledger.Pick, error) { return p.Ledger.Pick(ctx, id) })
+}

@@ -35,7 +35,7 @@ var places = []place{
 	{dir: "probe", tier: 1, only: "internal/fault domain"},
 	{dir: "release", tier: 2},
 	{dir: "fleet", tier: 2, only: "internal/fault internal/signed domain whitelist policy release"},
-	{dir: "ledger", tier: 2, only: "internal/fault internal/signed domain whitelist policy release fleet"},
+	{dir: "ledger", tier: 2, only: "internal/fault internal/signed domain whitelist policy discovery release fleet"},
 	{dir: "store", tier: 3},
 	{dir: "handler", tier: 3},
 	{dir: "admin", tier: 3},

@@ -1,0 +1,229 @@
+package actions
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"dispatch.example/dispatch/discovery/rules"
+	"dispatch.example/dispatch/internal/fault"
+	"dispatch.example/dispatch/ledger"
+	"dispatch.example/dispatch/release"
+)
+
+// The actions on rules, as they stand in causes and in the audit trail.
+const (
+	applyRules    = "rules_apply"
+	approvedRules = "rules_approve"
+	switchedRules = "rules_switch"
+	refusedRules  = "rules_refused"
+)
+
+// RulesApplied says what publishing did. Number is 0 when nothing differs.
+type RulesApplied struct {
+	Number   uint64             `json:"number" doc:"0: nothing differs"`
+	Changes  []rules.Difference `json:"changes"`
+	Warnings []fault.Problem    `json:"warnings,omitempty"`
+}
+
+// ApplyRules publishes files for the region, for all callers at once. A refusal for
+// want of a right is written down too.
+func (a *Actions) ApplyRules(ctx context.Context, w Write, in RulesInput) (RulesApplied, error) {
+	out, err := remembered(ctx, a, w, asked{applyRules, in}, func(w Write) (RulesApplied, error) {
+		p, err := a.propose(ctx, in)
+		if err != nil {
+			return RulesApplied{}, err
+		}
+		if err := a.mayApply(ctx, w.Actor, in, &p); err != nil {
+			return RulesApplied{}, err
+		}
+		return a.commitRules(ctx, w, applyRules, p)
+	})
+	if fault.KindOf(err) == fault.Denied {
+		a.RulesRefused(ctx, w.Actor, err)
+	}
+	return out, err
+}
+
+// mayApply is an error unless the actor may publish exactly this.
+func (a *Actions) mayApply(ctx context.Context, actor Actor, in RulesInput, p *proposal) error {
+	author := rules.Actor{Name: actor.Name, Administrator: slices.Contains(actor.Roles, Administrator)}
+	if err := rules.MayChange(author, p.head.set(), p.set); err != nil {
+		return err
+	}
+	if err := removed(in, p.Changes); err != nil {
+		return err
+	}
+	if len(p.Needs) == 0 {
+		return nil
+	}
+	if !a.FourEyes {
+		p.Warnings = append(p.Warnings, fault.Problem{Detail: strings.Join(p.Needs, ", ") + " take a second person; one decided, for four eyes are off"})
+		return nil
+	}
+	signed, err := a.rulesSigned(ctx, p.digest)
+	if err != nil {
+		return err
+	}
+	for _, who := range signed {
+		if err = a.another(ctx, actor, "this change", who); err == nil {
+			return nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	refusal := fault.New(fault.Denied, "approval_required", "the rules of %s take a second person; nothing was changed", strings.Join(p.Needs, ", ")).
+		WithHint("somebody with the role approver looks at the same files and signs them: dispatchctl rules approve; then publish again")
+	refusal.Data = p.RulesCheck
+	return refusal
+}
+
+// removed is an error when rules or groups would go and nobody said that they may.
+func removed(in RulesInput, changes []rules.Difference) error {
+	if in.Delete {
+		return nil
+	}
+	var gone fault.Problems
+	for _, d := range changes {
+		if d.Kind == rules.Removed || d.Kind == rules.Regrouped && d.After == "" {
+			gone.Addf(strings.TrimSuffix(d.Service+"/"+d.Env, "/"), "would be taken away: %s", d.Before)
+		}
+	}
+	err := gone.Err("rules_removed", fmt.Sprintf("the files lack %d of the rules that callers follow; nothing was changed", len(gone)))
+	if e, ok := errors.AsType[*fault.Error](err); ok {
+		e.Hint = "bring all files, or say delete (dispatchctl rules apply --delete) if these shall go"
+	}
+	return err
+}
+
+// commitRules publishes what is proposed: for everybody at once, for rules skip the
+// canary. When nothing differs nothing is published.
+func (a *Actions) commitRules(ctx context.Context, w Write, action string, p proposal) (RulesApplied, error) {
+	out := RulesApplied{Changes: p.Changes, Warnings: p.Warnings}
+	if len(p.Changes) == 0 {
+		return out, nil
+	}
+	stream := rules.Stream(a.Region)
+	c := release.Change{Rules: &p.set, Created: a.now(), Above: p.head.number, Cause: release.Cause{Action: action, By: w.Actor.Name, Reason: w.Reason}}
+	next, err := release.First(a.Deployment, stream, c)
+	if p.head.from != nil {
+		next, err = p.head.from.Next(c)
+	}
+	if err != nil {
+		return RulesApplied{}, err
+	}
+	s, err := release.Sign(next, a.Keys, a.now())
+	if err != nil {
+		return RulesApplied{}, err
+	}
+	out.Number = next.Number
+	entry := w.change(action, stream)
+	if entry.Details, err = json.Marshal(map[string]any{"changes": p.Changes}); err != nil {
+		return RulesApplied{}, fmt.Errorf("write audit details of %s: %w", action, err)
+	}
+	if err := w.remember(out); err != nil {
+		return RulesApplied{}, err
+	}
+	if err := a.Ledger.Append(ctx, ledger.Write{Base: p.head.number, Signed: s, Change: entry}); err != nil {
+		if e, ok := errors.AsType[*fault.Error](err); ok {
+			if at, ok := e.Data.(ledger.StaleBase); ok {
+				return RulesApplied{}, staleRules(at.Base, at.Head)
+			}
+		}
+		return RulesApplied{}, err
+	}
+	if a.RulesMade != nil {
+		a.RulesMade()
+	}
+	return out, nil
+}
+
+// ApproveRules signs what LintRules showed, for ApplyRules by somebody else.
+func (a *Actions) ApproveRules(ctx context.Context, w Write, in RulesInput, digest string) (RulesCheck, error) {
+	return remembered(ctx, a, w, asked{approvedRules, []any{in, digest}}, func(w Write) (RulesCheck, error) {
+		seen, err := readDigest(digest)
+		if err != nil {
+			return RulesCheck{}, err
+		}
+		p, err := a.propose(ctx, in)
+		if err != nil {
+			return RulesCheck{}, err
+		}
+		switch {
+		case seen != p.digest:
+			e := fault.New(fault.Conflict, "other_digest", "these files after release %d have the digest %s, not the one that was seen", p.Base, p.digest).
+				WithHint("look at the difference (dispatchctl rules diff), then sign the digest that it shows")
+			e.Data = p.RulesCheck
+			return RulesCheck{}, e
+		case len(p.Needs) == 0:
+			return RulesCheck{}, fault.New(fault.Conflict, "no_approval_needed", "no key service is among the changes").
+				WithHint("publish them: dispatchctl rules apply")
+		}
+		stream := rules.Stream(a.Region)
+		p.Approved = w.Actor.Name
+		c := w.change(approvedRules, stream)
+		if c.Details, err = json.Marshal(map[string]any{"digest": p.Digest, "base": p.Base, "needs": p.Needs, "changes": p.Changes}); err != nil {
+			return RulesCheck{}, fmt.Errorf("write audit details of %s: %w", approvedRules, err)
+		}
+		if err := w.remember(p.RulesCheck); err != nil {
+			return RulesCheck{}, err
+		}
+		return p.RulesCheck, a.Ledger.Approve(ctx, ledger.Approval{Kind: ledger.OfRules, ID: stream, Digest: p.digest, Author: stream}, c)
+	})
+}
+
+// ConfirmSwitch is what must be typed to throw the kill switch or to take it back.
+func (a *Actions) ConfirmSwitch() string { return a.typed(a.Region) }
+
+// SwitchRules throws the kill switch of the region, or takes it back. It is an
+// emergency: when other rules come first it is tried again on top of them.
+func (a *Actions) SwitchRules(ctx context.Context, w Write, direct bool) (out RulesApplied, err error) {
+	if _, err := a.stream(); err != nil {
+		return out, err
+	}
+	if err := w.confirmed(a.ConfirmSwitch()); err != nil {
+		return out, err
+	}
+	return remembered(ctx, a, w, asked{switchedRules, direct}, func(w Write) (out RulesApplied, err error) {
+		for range emergencyTries {
+			h, err := a.rulesHead(ctx)
+			if err != nil {
+				return out, err
+			}
+			p := proposal{head: h, set: h.set()}
+			p.set.Direct = direct
+			p.Changes = orNone(rules.Diff(h.set(), p.set))
+			if out, err = a.commitRules(ctx, w, switchedRules, p); fault.CodeOf(err) != "stale_base" {
+				return out, err
+			}
+		}
+		return out, err
+	})
+}
+
+// refusalsAMinute of one actor are written down. A script that tries for ever must not
+// fill the trail.
+const refusalsAMinute = 10
+
+// RulesRefused writes down that somebody who may not wanted to publish rules.
+func (a *Actions) RulesRefused(ctx context.Context, actor Actor, why error) {
+	earlier, err := a.Ledger.Audit(ctx, ledger.AuditFilter{Actor: actor.Name, Action: refusedRules, Since: a.now().Add(-time.Minute), Limit: refusalsAMinute})
+	if err == nil && len(earlier) >= refusalsAMinute {
+		return
+	}
+	c := Write{Actor: actor, Reason: "refused"}.change(refusedRules, rules.Stream(a.Region))
+	if err == nil {
+		c.Details, err = json.Marshal(map[string]any{"code": fault.CodeOf(why), "roles": actor.Roles})
+	}
+	if err == nil {
+		err = a.Ledger.Record(ctx, c)
+	}
+	if err != nil { // what was asked for is refused either way
+		a.Log.WarnContext(ctx, "a refusal is not in the audit trail", "actor", actor.Name, "action", refusedRules, "err", err)
+	}
+}
