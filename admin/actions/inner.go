@@ -42,6 +42,10 @@ func (a *Actions) view() (*directory.View, error) {
 			WithHint("start control nodes with --registry NAME=URL and --region")
 	}
 	v, _ := a.Inner.View()
+	if v == nil {
+		return nil, fault.New(fault.Unavailable, "directory_starting", "the directory has not been drawn yet").
+			WithHint("try again in a second")
+	}
 	return v, nil
 }
 
