@@ -2,9 +2,10 @@
 // callers of an environment reach, and where. People write them as YAML in Git, a
 // pipeline checks and publishes them, callers use them as part of a signed release.
 //
-//	files ── Parse ──► []Rule ── Lint(Set, Directory) ──► problems with file and line
-//	                     │
-//	                     └─ Set, in a release of the stream rules/REGION ── Verify ──► Set
+//	files ── Parse ──► Set ── Lint(Set, region, Directory) ──► problems with file and line
+//	                    │
+//	                    ├─ Diff, MayChange: what is new, and whether its author may
+//	                    └─ in a signed release of the stream rules/REGION ── Verify ──► Set
 //
 // A rule is for one service and one environment: callers whose lane is in that
 // environment. It states all four coordinates; there are no wildcards. Of two
@@ -12,21 +13,25 @@
 // counts, and the other is shadowed. A rule that matches no instance is an error
 // of each call, never a wider search.
 //
-// It owns no goroutine and knows no registry, no transport and no database.
+// It owns no goroutine and knows no registry, no transport and no database. What a
+// failure does: files with a mistake are refused whole, with every mistake of every
+// file; a release that Verify refuses changes nothing, and callers keep the rules
+// that they have. DESIGN.md says why.
 package rules
 
 import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
-
-	"dispatch.example/dispatch/internal/fault"
-	"dispatch.example/dispatch/internal/signed"
 )
 
 // Rule is one file.
 type Rule struct {
 	Service  string    `json:"service"`
-	Updated  time.Time `json:"updated"`
+	Updated  time.Time `json:"updated"` // whole seconds
 	Selector Selector  `json:"selector"`
 	Strategy Strategy  `json:"strategy"`
 	Fallback *Fallback `json:"fallback,omitempty"`
@@ -69,13 +74,9 @@ type Condition struct {
 	Number   float64 `json:"number"`
 }
 
-// Set is all that the callers of one region follow.
-type Set struct {
-	Rules  []Rule  `json:"rules"` // sorted by service, then env, then newest first
-	Groups []Group `json:"groups,omitempty"`
-	// Direct is the kill switch: callers skip rules, weights and versions, and keep
-	// cluster and env equal to their own.
-	Direct bool `json:"direct,omitempty"`
+// String is the condition as a file has it.
+func (c Condition) String() string {
+	return c.Metric + " " + c.Operator + " " + strconv.FormatFloat(c.Number, 'f', -1, 64)
 }
 
 // Group is a family of services by the prefix of their names. Groups share no service.
@@ -85,47 +86,82 @@ type Group struct {
 	Key    []string `json:"key,omitempty"` // services whose rules a second person must approve
 }
 
+// Set is all that the callers of one region follow.
+type Set struct {
+	Rules  []Rule  `json:"rules"` // sorted by service, then env, then newest first
+	Groups []Group `json:"groups,omitempty"`
+	// Direct is the kill switch: callers skip rules, weights and versions, and keep
+	// cluster and env equal to their own.
+	Direct bool `json:"direct,omitempty"`
+
+	lines map[place]int // where Parse found things, for Lint
+}
+
+// place is a part of a file.
+type place struct{ file, path string }
+
 // For returns the rules of the service for an environment: the one that counts
 // first, then those that it shadows.
-func (s Set) For(service, env string) []Rule { panic("unbuilt") }
-
-// Directory is what Lint asks about the world.
-type Directory interface {
-	// Values are those that instances have now: of cluster, region, env or version.
-	Values(coordinate string) []string
-	// Match counts the instances of the service with these coordinates.
-	Match(service string, s Selector, version string) int
-	// Service says whether the service is known; names are all that are, for hints.
-	Service(name string) (known bool, names []string)
+func (s Set) For(service, env string) []Rule {
+	var found []Rule
+	for _, r := range s.Rules {
+		if r.Service == service && r.Selector.Env == env {
+			found = append(found, r)
+		}
+	}
+	slices.SortStableFunc(found, compareRules)
+	return found
 }
 
-// File is one file of rules.
-type File struct {
-	Name string `json:"name"`
-	Text string `json:"text"`
+// Owner is the group of a service; the longest prefix counts.
+func (s Set) Owner(service string) (g Group, ok bool) {
+	for _, other := range s.Groups {
+		if strings.HasPrefix(service, other.Prefix) && (!ok || len(other.Prefix) > len(g.Prefix)) {
+			g, ok = other, true
+		}
+	}
+	return g, ok
 }
 
-// Parse reads files: rules, and at most one groups.yaml. All mistakes of all files
-// are listed, with file and line. *fault.Error invalid_rules.
-func Parse(files []File) (Set, error) { panic("unbuilt") }
-
-// Lint lists what is wrong with the meaning of a set for the callers of a region:
-// values and services that do not exist, combinations that match no instance, groups
-// that overlap. Problems name the rule's file.
-func Lint(s Set, region string, d Directory) fault.Problems { panic("unbuilt") }
-
-// Difference is one change between two sets.
-type Difference struct {
-	Service string `json:"service"`
-	Env     string `json:"env"`
-	Kind    string `json:"kind"` // added, removed, changed, switch, group
-	Before  string `json:"before,omitempty"`
-	After   string `json:"after,omitempty"`
-	Key     bool   `json:"key,omitempty"` // a second person must approve it
+// isKey says whether a second person must approve the rules of a service.
+func (s Set) isKey(service string) bool {
+	return slices.ContainsFunc(s.Groups, func(g Group) bool { return slices.Contains(g.Key, service) })
 }
 
-// Diff lists what b changes in a, by service.
-func Diff(a, b Set) []Difference { panic("unbuilt") }
+// MarshalJSON gives equal sets equal bytes, in whatever order they were put together.
+func (s Set) MarshalJSON() ([]byte, error) {
+	type plain Set // without this method
+	return json.Marshal(plain(s.sorted()))
+}
+
+// sorted is the set in its one form.
+func (s Set) sorted() Set {
+	s.Rules = append([]Rule{}, s.Rules...) // never nil: no rules are a list, too
+	for i := range s.Rules {
+		s.Rules[i].Updated = s.Rules[i].Updated.UTC()
+	}
+	slices.SortStableFunc(s.Rules, compareRules)
+	s.Groups = slices.Clone(s.Groups)
+	for i := range s.Groups {
+		s.Groups[i].Owners = sortedNames(s.Groups[i].Owners)
+		s.Groups[i].Key = sortedNames(s.Groups[i].Key)
+	}
+	slices.SortStableFunc(s.Groups, func(a, b Group) int { return cmp.Compare(a.Prefix, b.Prefix) })
+	return s
+}
+
+func sortedNames(names []string) []string {
+	names = slices.Clone(names)
+	slices.Sort(names)
+	return names
+}
+
+// compareRules sorts by service and env, the rule that counts first. Of two rules
+// of one second that whose file sorts first counts; Lint reports both.
+func compareRules(a, b Rule) int {
+	return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Selector.Env, b.Selector.Env),
+		b.Updated.Compare(a.Updated), cmp.Compare(a.File, b.File))
+}
 
 // streams is what the names of all streams of rules begin with.
 const streams = "rules/"
@@ -135,16 +171,3 @@ func Stream(region string) string { return streams + region }
 
 // IsStream says whether a stream's releases hold rules.
 func IsStream(stream string) bool { return strings.HasPrefix(stream, streams) }
-
-// Signed is a release of rules as it travels: exact bytes and their signature.
-type Signed struct {
-	Number    uint64 `json:"number"`
-	Manifest  []byte `json:"manifest"`
-	Signature string `json:"signature"`
-}
-
-// Verify reads the set of a release after checking signature, deployment and
-// stream. Whether its number is newer is the caller's to check.
-func Verify(s Signed, trust *signed.Trust, deployment, region string) (Set, error) {
-	panic("unbuilt")
-}
