@@ -37,6 +37,7 @@ const (
 	maxMembers = 64
 	maxBytes   = 8192
 	maxValue   = 128 // bytes, as of a coordinate
+	laneBytes  = 64  // of an ordinary lane: t2, t0, a short name
 )
 
 type restKey struct{}
@@ -73,7 +74,12 @@ func Out(ctx context.Context, lane route.Query, header []string) string {
 		{caller.BaggageEnv, lane.Env}, {caller.BaggageBase, lane.Base}, {caller.BaggagePerson, lane.Person},
 	} {
 		if m.value != "" {
-			add(&b, m.name+"="+url.PathEscape(m.value))
+			if b.Len() == 0 {
+				b.Grow(laneBytes)
+			}
+			add(&b, m.name)
+			b.WriteByte('=')
+			b.WriteString(url.PathEscape(m.value))
 			members++
 		}
 	}
