@@ -5,20 +5,38 @@
 //	registries ── discovery.Watcher each ──► Directory ── merge, judge ──► lists
 //	reports of instances ─► Memory (shared) ─┘     │
 //	                                                ├─ Server: tables by long poll, http_sd
-//	                                                └─ Services, Map, Queues for pages and CLI
+//	                                                └─ View: for pages, CLI and rules.Lint
+//
+// Goroutines: Directory.Run owns all and ends them with its context. One for each
+// registry asks for its names, two for each name keep its list, one talks to Memory,
+// and one, the builder, makes lists and views out of what the others left. Server has
+// none but those of its requests.
+//
+// What a failure does:
+//
+//   - A registry that is away changes no list. Its State says so, and Tables.Partial
+//     names it to callers.
+//   - Memory that is away: verdicts and reports stay as they were, nothing more is
+//     called a ghost, reports wait here, records are refused with 503.
+//   - An entry that cannot be used, or whose fingerprint does not fit, is never a
+//     candidate. It stands in a queue of the View until it fits or a person decides.
+//
+// DESIGN.md has the table of judgements.
 package directory
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"dispatch.example/dispatch/discovery"
-	"dispatch.example/dispatch/discovery/route"
-	"dispatch.example/dispatch/discovery/rules"
 	"dispatch.example/dispatch/discovery/wire"
+	"dispatch.example/dispatch/internal/fault"
 )
 
 // Registry is one registry that is followed.
@@ -29,16 +47,16 @@ type Registry struct {
 
 // Options say what a Directory follows.
 type Options struct {
-	Region     string     // a directory holds its own region only; others are rejected
+	Region     string     // a directory holds its own region only; others are counted and left out
 	Registries []Registry // in order of belief: of two entries for one address the first counts
-	Memory     Memory     // nil: reports and verdicts are this process's own, and nothing is called a ghost
+	Memory     Memory     // nil: reports are this process's own, there are no verdicts, and nothing is called a ghost
 	Log        *slog.Logger
 	Metrics    prometheus.Registerer
 }
 
-// Memory is what several control nodes share.
+// Memory is what several control nodes share. Each call ends with its context.
 type Memory interface {
-	// SaveReports keeps what instances said of themselves, for ReportLives.
+	// SaveReports keeps what instances said of themselves, for ReportLives, by service and ID.
 	SaveReports(ctx context.Context, reports []wire.Report) error
 	// Reports are those that have not expired.
 	Reports(ctx context.Context) ([]wire.Report, error)
@@ -51,13 +69,14 @@ type Memory interface {
 // ReportLives is how long a report counts.
 const ReportLives = 3 * wire.ReportEvery
 
-// Verdict is what a person decided about an instance, by its fingerprint.
+// Verdict is what a person decided about an instance. Of several for one service and
+// ID the newest counts; one that says nothing lifts those before it.
 type Verdict struct {
 	Fingerprint
 	Service string    `json:"service"`
 	Isolate bool      `json:"isolate,omitempty"` // takes no traffic until lifted, whatever it registers
-	Accept  bool      `json:"accept,omitempty"`  // suspicious no longer
-	Refuse  bool      `json:"refuse,omitempty"`  // stays out, and leaves the queue
+	Accept  bool      `json:"accept,omitempty"`  // this fingerprint is suspicious no longer
+	Refuse  bool      `json:"refuse,omitempty"`  // this fingerprint stays out, and leaves the queue
 	By      string    `json:"by"`
 	Reason  string    `json:"reason"`
 	At      time.Time `json:"at"`
@@ -70,82 +89,147 @@ type Fingerprint struct {
 	Started time.Time         `json:"started"`
 }
 
+const (
+	// buildPace is the shortest time between two views: 20 a second at most.
+	buildPace = 50 * time.Millisecond
+	// lookAgain is how often ages, loads and fingerprints are looked at without news.
+	lookAgain = time.Second
+)
+
 // Directory follows registries. Run it; its lists outlive Run.
-type Directory struct{ opt Options }
+type Directory struct {
+	opt     Options
+	log     *slog.Logger
+	metrics *metrics
+	tables  *tables
+	calls   *calls
+
+	wake     chan struct{} // has a token when there is something to build
+	recheck  chan struct{} // has a token when Memory shall be read now
+	complete chan struct{} // closed when every registry has been heard or is away
+	edition  atomic.Pointer[edition]
+
+	mu         sync.Mutex // guards the rest, and the fields of registries, watches and services
+	registries []*registry
+	services   map[string]*service
+	names      []string // of services, sorted
+	dirty      map[string]bool
+	all        bool // the builder shall look at everything
+	news       bool // the next view differs from the last in more than ages and loads
+	reports    reports
+	verdicts   verdicts
+	suspects   []Suspect // of all registries; nil: must be listed anew
+	states     []State
+}
+
+// edition is a view and the signal that ends it.
+type edition struct {
+	view    *View
+	changed chan struct{}
+}
 
 // New checks the options. It connects to nobody.
-func New(opt Options) (*Directory, error) { panic("unbuilt") }
+func New(opt Options) (*Directory, error) {
+	var p fault.Problems
+	if opt.Region == "" {
+		p.Addf("region", "is required: a directory keeps the services of one region")
+	}
+	if len(opt.Registries) == 0 {
+		p.Addf("registries", "are required: at least one")
+	}
+	names := map[string]bool{}
+	for i, r := range opt.Registries {
+		at := fmt.Sprintf("registries[%d]", i)
+		if r.Name == "" || names[r.Name] {
+			p.Addf(at+".name", "%q is empty or taken: each registry has a name of its own", r.Name)
+		}
+		if r.Source == nil {
+			p.Addf(at+".source", "is required")
+		}
+		names[r.Name] = true
+	}
+	if err := p.Err("invalid_directory", "the directory cannot be kept"); err != nil {
+		return nil, err
+	}
+	if opt.Log == nil {
+		opt.Log = slog.New(slog.DiscardHandler)
+	}
+	m, err := newMetrics(opt.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("keep the directory: %w", err)
+	}
+	d := &Directory{opt: opt, log: opt.Log, metrics: m, tables: newTables(), calls: newCalls(),
+		wake: make(chan struct{}, 1), recheck: make(chan struct{}, 1), complete: make(chan struct{}),
+		services: map[string]*service{}, dirty: map[string]bool{}, reports: newReports()}
+	for i, r := range opt.Registries {
+		d.registries = append(d.registries, &registry{Registry: r, order: i, own: []string{r.Name}, since: time.Now(), watches: map[string]*watch{}})
+	}
+	d.observe(time.Now())
+	d.edition.Store(&edition{d.draw(time.Now()), make(chan struct{})})
+	return d, nil
+}
 
 // Run follows all registries until ctx ends.
-func (d *Directory) Run(ctx context.Context) error { panic("unbuilt") }
-
-// Service is one service as people see it.
-type Service struct {
-	Name      string     `json:"name"`
-	Instances []Instance `json:"instances"`
+func (d *Directory) Run(ctx context.Context) error {
+	var all sync.WaitGroup
+	for _, r := range d.registries {
+		all.Go(func() { d.follow(ctx, r) })
+	}
+	if d.opt.Memory != nil {
+		all.Go(func() { d.remember(ctx) })
+	}
+	d.builder(ctx)
+	all.Wait()
+	return nil
 }
 
-// Instance is one entry and what the directory thinks of it.
-type Instance struct {
-	discovery.Instance
-	Load    discovery.Load `json:"load"`
-	Scale   *route.Scale   `json:"scale,omitempty"`
-	Sources []string       `json:"sources"` // every registry that names its address
+// View is the newest, and a channel that is closed when there is another. A view is
+// renewed every second without a signal, so that its ages and loads are true.
+func (d *Directory) View() (v *View, changed <-chan struct{}) {
+	e := d.edition.Load()
+	return e.view, e.changed
 }
-
-// View is everything that the directory knows at one moment. It is never changed.
-type View struct {
-	At         time.Time `json:"at"`
-	Region     string    `json:"region"`
-	Registries []State   `json:"registries"`
-	Services   []Service `json:"services"`   // by name
-	Suspicious []Suspect `json:"suspicious"` // cannot be used: a coordinate is missing or unmapped
-	Queue      []Suspect `json:"queue"`      // wait for a person: the fingerprint does not fit
-	Isolated   []Verdict `json:"isolated"`
-	Calls      []Call    `json:"calls"` // by From, then To
-}
-
-// Call says that a service asked for the instances of another: who calls whom.
-type Call struct {
-	From string    `json:"from"` // service of the caller
-	Env  string    `json:"env"`  // of the caller
-	To   string    `json:"to"`
-	Last time.Time `json:"last"`
-}
-
-// State is how one registry and the directory get along.
-type State struct {
-	Name     string        `json:"name"`
-	Kind     string        `json:"kind"`
-	OK       bool          `json:"ok"`
-	Age      time.Duration `json:"age"`
-	Problem  string        `json:"problem,omitempty"`
-	Services int           `json:"services"`
-}
-
-// Suspect is an entry that nobody is sent to.
-type Suspect struct {
-	Fingerprint
-	Service  string    `json:"service"`
-	Registry string    `json:"registry"`
-	Why      string    `json:"why"`
-	Since    time.Time `json:"since"`
-}
-
-// View is the newest, and a channel that is closed when there is another.
-func (d *Directory) View() (v *View, changed <-chan struct{}) { panic("unbuilt") }
 
 // Recheck reads the verdicts again now, not within the second.
-func (d *Directory) Recheck() { panic("unbuilt") }
+func (d *Directory) Recheck() { poke(d.recheck) }
 
-// Directory is what rules.Lint asks.
-var _ rules.Directory = (*View)(nil)
+// builder builds whenever there is something new, at most every buildPace, and looks
+// at everything each second.
+func (d *Directory) builder(ctx context.Context) {
+	tick := time.NewTicker(lookAgain)
+	defer tick.Stop()
+	for {
+		all := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			all = true
+		case <-d.wake:
+		}
+		d.build(all)
+		if !pause(ctx, buildPace) {
+			return
+		}
+	}
+}
 
-// Values implements rules.Directory.
-func (v *View) Values(coordinate string) []string { panic("unbuilt") }
+// poke leaves a token unless there is one.
+func poke(signal chan struct{}) {
+	select {
+	case signal <- struct{}{}:
+	default:
+	}
+}
 
-// Match implements rules.Directory.
-func (v *View) Match(service string, s rules.Selector, version string) int { panic("unbuilt") }
-
-// Service implements rules.Directory.
-func (v *View) Service(name string) (known bool, names []string) { panic("unbuilt") }
+// pause waits d and reports true, or reports false as soon as ctx ends.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,182 @@
+package directory
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"dispatch.example/dispatch/discovery"
+	"dispatch.example/dispatch/discovery/route"
+)
+
+// build makes lists of what is dirty, judges, publishes tables and a view. With all
+// it looks at everything: fingerprints become suspicious and loads expire without news.
+func (d *Directory) build(all bool) {
+	start := time.Now()
+	d.mu.Lock()
+	all = all || d.all
+	if all {
+		d.reports.expire(start)
+		d.observe(start)
+	}
+	changes := d.rebuild(all, start)
+	settled := !d.isComplete() && d.settled()
+	called, fresh := d.calls.list(start)
+	view := d.draw(start)
+	view.Calls = called
+	news := d.news || fresh
+	d.all, d.news = false, false
+	clear(d.dirty)
+	d.mu.Unlock()
+
+	d.tables.publish(changes, start)
+	d.show(view, news)
+	if settled {
+		close(d.complete)
+	}
+	if all {
+		d.metrics.size(view)
+	}
+	d.metrics.build.Observe(time.Since(start).Seconds())
+}
+
+// show makes a view the newest. With news it ends the wait of whoever has the last.
+func (d *Directory) show(v *View, news bool) {
+	before := d.edition.Load()
+	if !news {
+		d.edition.Store(&edition{v, before.changed})
+		return
+	}
+	d.edition.Store(&edition{v, make(chan struct{})})
+	close(before.changed)
+}
+
+// settled says whether there is no more to wait for before the first full answer:
+// each registry was heard or is away, and so is Memory.
+func (d *Directory) settled() bool {
+	for _, r := range d.registries {
+		if !r.settled() {
+			return false
+		}
+	}
+	return d.opt.Memory == nil || d.verdicts.by != nil
+}
+
+func (d *Directory) isComplete() bool {
+	select {
+	case <-d.complete:
+		return true
+	default:
+		return false
+	}
+}
+
+// observe looks how the registries are.
+func (d *Directory) observe(now time.Time) {
+	states, partial := make([]State, len(d.registries)), map[string]string{}
+	for i, r := range d.registries {
+		states[i] = r.state(now)
+		if !states[i].OK {
+			partial[r.Name] = states[i].Problem
+		}
+	}
+	d.news = d.news || !slices.EqualFunc(states, d.states, func(a, b State) bool { a.Age, b.Age = 0, 0; return a == b })
+	d.states = states
+	d.tables.away(partial)
+}
+
+// rebuild merges what is dirty, judges it, or everything, and returns the tables that
+// callers shall have instead of theirs.
+func (d *Directory) rebuild(all bool, now time.Time) (changes []*table) {
+	names := d.names
+	if !all {
+		names = slices.Sorted(maps.Keys(d.dirty))
+	}
+	for _, name := range slices.Clone(names) { // some are dropped
+		s := d.services[name]
+		if s == nil {
+			continue
+		}
+		if len(s.from) == 0 {
+			changes = append(changes, &table{name: name, gone: true})
+			d.drop(name)
+			d.news = true
+			continue
+		}
+		redrawn := d.dirty[name] && s.merge(now)
+		queued := len(s.queue)
+		scale, load := d.judge(s, now)
+		t := &table{name: name, list: s.list, scale: scale, load: load}
+		switch {
+		case s.table == nil, s.table.list.digest != t.list.digest, !maps.Equal(s.table.scale, scale):
+			t.whole = true
+		case maps.EqualFunc(s.table.load, load, sameLoad):
+			t = nil
+		}
+		d.news = d.news || redrawn || t != nil && t.whole || queued != len(s.queue)
+		if t != nil {
+			s.table = t
+			changes = append(changes, t)
+		}
+		if redrawn || t != nil {
+			s.draw(scale, load)
+		}
+	}
+	return changes
+}
+
+// draw makes what people see of a service.
+func (s *service) draw(scale map[string]route.Scale, load map[string]discovery.Load) {
+	s.shown = Service{Name: s.name, Instances: make([]Instance, len(s.entries))}
+	for i := range s.entries {
+		e := &s.entries[i]
+		in := &s.shown.Instances[i]
+		*in = Instance{Instance: e.Instance, Load: load[e.ID], Sources: e.sources}
+		if lowered, yes := scale[e.ID]; yes {
+			in.Scale = &lowered
+		}
+	}
+}
+
+// draw makes the view of everything but calls.
+func (d *Directory) draw(now time.Time) *View {
+	v := &View{At: now, Region: d.opt.Region, Registries: d.states, Services: make([]Service, len(d.names)),
+		Queue: []Suspect{}, Isolated: d.verdicts.out, Calls: []Call{}}
+	for i, name := range d.names {
+		s := d.services[name]
+		v.Services[i] = s.shown
+		v.Queue = append(v.Queue, s.queue...)
+	}
+	if d.suspects == nil {
+		d.suspects = d.listSuspects()
+	}
+	v.Suspicious = d.suspects
+	if v.Isolated == nil {
+		v.Isolated = []Verdict{}
+	}
+	return v
+}
+
+// listSuspects are the entries that no registry's words could be understood of.
+func (d *Directory) listSuspects() []Suspect {
+	all := []Suspect{}
+	for _, r := range d.registries {
+		for _, w := range r.watches {
+			all = append(all, w.rejected...)
+			if w.refused != nil {
+				all = append(all, Suspect{Service: w.name, Registry: r.Name, Why: w.refused.Error(), Since: w.since})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b Suspect) int {
+		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Registry, b.Registry), cmp.Compare(a.ID, b.ID), cmp.Compare(a.Address.String(), b.Address.String()))
+	})
+	return all
+}
+
+func sameLoad(a, b discovery.Load) bool {
+	return same(a.CPU, b.CPU) && same(a.Memory, b.Memory) && same(a.Connections, b.Connections)
+}
+
+func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }

@@ -1,0 +1,327 @@
+package directory
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"dispatch.example/dispatch/discovery"
+	"dispatch.example/dispatch/discovery/rules"
+	"dispatch.example/dispatch/discovery/wire"
+	"dispatch.example/dispatch/internal/testenv"
+)
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+
+const region = "cn-hangzhou"
+
+// book is a registry whose pages a test writes.
+type book struct {
+	kind string
+
+	mu       sync.Mutex // guards the rest
+	pages    map[string]discovery.Snapshot
+	problem  error            // of the catalogue and of every list
+	problems map[string]error // of single lists
+	hidden   map[string]bool  // names that the catalogue lacks
+	hangs    bool             // the catalogue does not answer
+	changed  chan struct{}
+	asked    int // how often for the catalogue
+	watches  int // that run
+}
+
+func newBook(kind string) *book {
+	return &book{kind: kind, pages: map[string]discovery.Snapshot{}, problems: map[string]error{}, hidden: map[string]bool{}, changed: make(chan struct{})}
+}
+
+func (b *book) Name() string { return b.kind }
+func (b *book) Close()       {}
+
+func (b *book) Register(context.Context, discovery.Instance) (discovery.Lease, error) {
+	return nil, errors.New("nobody registers here")
+}
+
+func (b *book) Services(ctx context.Context) ([]string, error) {
+	b.mu.Lock()
+	hangs := b.hangs
+	b.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asked++
+	if b.problem != nil {
+		return nil, b.problem
+	}
+	names := slices.Sorted(maps.Keys(b.pages))
+	return slices.DeleteFunc(names, func(n string) bool { return b.hidden[n] }), nil
+}
+
+func (b *book) Watch(ctx context.Context, name string, out discovery.Observer) error {
+	b.mu.Lock()
+	b.watches++
+	b.mu.Unlock()
+	defer func() {
+		b.mu.Lock()
+		b.watches--
+		b.mu.Unlock()
+	}()
+	var told uint64
+	for ctx.Err() == nil {
+		b.mu.Lock()
+		page, problem, changed := b.pages[name], errors.Join(b.problem, b.problems[name]), b.changed
+		b.mu.Unlock()
+		if problem == nil && (page.Version > told || told == 0) {
+			told = max(page.Version, 1)
+			page.Version = told
+			out.Publish(page)
+		}
+		out.Checked(problem)
+		select {
+		case <-changed:
+		case <-time.After(time.Second): // looks again, as a real one does
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// change does it and wakes all watches.
+func (b *book) change(do func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	do()
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+// write replaces what the registry says about a name.
+func (b *book) write(name string, instances ...discovery.Instance) {
+	b.change(func() {
+		for i := range instances {
+			instances[i].Source = b.kind
+		}
+		b.pages[name] = discovery.Snapshot{Service: name, Version: b.pages[name].Version + 1, Instances: instances}
+	})
+}
+
+func (b *book) reject(name string, rejected ...discovery.Rejected) {
+	b.change(func() {
+		page := b.pages[name]
+		page.Version++
+		page.Rejected = rejected
+		b.pages[name] = page
+	})
+}
+
+// tear takes a name out of the registry.
+func (b *book) tear(name string) { b.change(func() { delete(b.pages, name) }) }
+
+func (b *book) fail(err error) { b.change(func() { b.problem = err }) }
+
+// at is an instance of a service, 10.0.0.N:8080, in the region.
+func at(service string, n int) discovery.Instance {
+	a := discovery.Address{Host: fmt.Sprintf("10.0.%d.%d", n/250, n%250+1), Port: 8080}
+	return discovery.Instance{ID: service + "-" + a.String(), Service: service, Address: a, Source: "book",
+		Coordinates: discovery.Coordinates{Cluster: "production", Region: region, Env: "prod", Version: "v1"}}
+}
+
+func many(service string, n int) (all []discovery.Instance) {
+	for i := range n {
+		all = append(all, at(service, i))
+	}
+	return all
+}
+
+// follow runs a directory of these registries until the returned function ends it.
+func follow(t testing.TB, memory Memory, books ...*book) (*Directory, func()) {
+	t.Helper()
+	opt := Options{Region: region, Memory: memory}
+	for _, b := range books {
+		opt.Registries = append(opt.Registries, Registry{b.kind, b})
+	}
+	d, err := New(opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, running(t, d)
+}
+
+func running(t testing.TB, d *Directory) (end func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- d.Run(ctx) }()
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	}
+}
+
+// settle lets everything that is under way arrive.
+func settle() {
+	time.Sleep(3 * time.Second)
+	synctest.Wait()
+}
+
+// addresses are those of a service in the view, with ! where it takes no traffic.
+func addresses(v *View, service string) string {
+	var all []string
+	for _, s := range v.Services {
+		for _, in := range s.Instances {
+			if s.Name == service {
+				mark := ""
+				if !in.usable() {
+					mark = "!" + in.Scale.Why
+				}
+				all = append(all, in.Address.String()+mark)
+			}
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+func serviceNames(v *View) string {
+	var all []string
+	for _, s := range v.Services {
+		all = append(all, s.Name)
+	}
+	return strings.Join(all, " ")
+}
+
+// shelf is a Memory that one process keeps.
+type shelf struct {
+	mu       sync.Mutex // guards the rest
+	reports  map[key]wire.Report
+	verdicts []Verdict
+	batches  []wire.Batch
+	lists    []map[string][]discovery.Instance
+	saves    int // calls of SaveReports
+	problem  error
+}
+
+func newShelf() *shelf { return &shelf{reports: map[key]wire.Report{}} }
+
+func (s *shelf) SaveReports(_ context.Context, all []wire.Report) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.saves++
+	for _, r := range all {
+		s.reports[key{r.Service, r.ID}] = r
+	}
+	return s.problem
+}
+
+func (s *shelf) Reports(context.Context) ([]wire.Report, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.reports)), s.problem
+}
+
+func (s *shelf) Verdicts(context.Context) ([]Verdict, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.verdicts), s.problem
+}
+
+func (s *shelf) SaveRecords(_ context.Context, b wire.Batch, lists map[string][]discovery.Instance) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.problem == nil {
+		s.batches, s.lists = append(s.batches, b), append(s.lists, lists)
+	}
+	return s.problem
+}
+
+func (s *shelf) do(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+// put is a report that another node has taken.
+func (s *shelf) put(r wire.Report) { s.do(func() { s.reports[key{r.Service, r.ID}] = r }) }
+
+// boardOf is a RulesBoard that a test writes.
+type boardOf struct {
+	mu      sync.Mutex // guards the rest
+	newest  rules.Signed
+	changed chan struct{}
+}
+
+func newBoard() *boardOf { return &boardOf{changed: make(chan struct{})} }
+
+func (b *boardOf) Current() (rules.Signed, <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.newest, b.changed
+}
+
+func (b *boardOf) post(number uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.newest = rules.Signed{Number: number, Manifest: fmt.Appendf(nil, "manifest %d", number), Signature: "s"}
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+func serve(t testing.TB, d *Directory, board RulesBoard) *Server {
+	t.Helper()
+	s, err := NewServer(d, board)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// send posts a body, or gets without one.
+func send(s *Server, path string, body any) *httptest.ResponseRecorder {
+	return sendIn(context.Background(), s, path, body)
+}
+
+func sendIn(ctx context.Context, s *Server, path string, body any) *httptest.ResponseRecorder {
+	method, text := http.MethodGet, ""
+	if body != nil {
+		method = http.MethodPost
+		if text, _ = body.(string); text == "" {
+			text = string(plain(body))
+		}
+	}
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, httptest.NewRequestWithContext(ctx, method, path, strings.NewReader(text)))
+	return w
+}
+
+// home are the coordinates of callers.
+func home() discovery.Coordinates { return at("x", 0).Coordinates }
+
+// ask sends an Ask of a caller here and decodes the answer.
+func ask(t testing.TB, s *Server, a wire.Ask) wire.Tables {
+	t.Helper()
+	a.Caller, a.Home = "c1", home()
+	w := send(s, wire.TablesPath, a)
+	var got wire.Tables
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != http.StatusOK {
+		t.Fatalf("status %d, %v: %s", w.Code, err, w.Body)
+	}
+	return got
+}
+
+// after is the Ask that follows an answer.
+func after(got wire.Tables, services ...string) wire.Ask {
+	return wire.Ask{Epoch: got.Epoch, Version: got.Version, Services: services}
+}
