@@ -25,12 +25,22 @@ type proportion struct {
 	limit  float64
 }
 
-// goBenchmarks runs every benchmark of the packages, three times, and gives the
-// median of each metric beside what is promised of it.
+// goBenchmarks gives the figures of the outer layer's packages, with the median of
+// each metric beside what is promised of it.
 func goBenchmarks(ctx context.Context) ([]row, error) {
-	args := []string{"test", "-run=^$", "-bench=.", "-benchmem", "-count=3", "-timeout=30m",
-		"./domain", "./whitelist", "./policy", "./release", "./fleet", "./store", "./handler"}
+	figures, err := runBenchmarks(ctx, ".", "./domain", "./whitelist", "./policy", "./release", "./fleet", "./store", "./handler")
+	if err != nil {
+		return nil, err
+	}
+	quality, err := bucketQuality(ctx)
+	return append(append(figures.rows(), figures.ratios()...), quality...), err
+}
+
+// runBenchmarks runs every benchmark of the packages three times, in the module of dir.
+func runBenchmarks(ctx context.Context, dir string, packages ...string) (*figures, error) {
+	args := append([]string{"test", "-run=^$", "-bench=.", "-benchmem", "-count=3", "-timeout=30m"}, packages...)
 	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = dir
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -41,10 +51,9 @@ func goBenchmarks(ctx context.Context) ([]row, error) {
 	}
 	figures := collectFigures(bufio.NewScanner(out))
 	if err := cmd.Wait(); err != nil {
-		return nil, fmt.Errorf("go %s: %w", strings.Join(args, " "), err)
+		return nil, fmt.Errorf("go %s in %s: %w", strings.Join(args, " "), dir, err)
 	}
-	quality, err := bucketQuality(ctx)
-	return append(append(figures.rows(), figures.ratios()...), quality...), err
+	return figures, nil
 }
 
 // figures holds the runs of each metric in the order in which they first came.

@@ -1,10 +1,11 @@
 // Command bench measures what the project claims and writes bench/RESULTS.md
 // with the raw numbers in bench/results.json.
 //
-// Three parts, each on its own: the Go benchmarks of the packages (gobench.go),
-// address tables with real prefixes (prefixes.go), and whole processes on
-// loopback (serve.go): /route against a bare Echo handler, nginx and HAProxy,
-// and a cold start with five million ids.
+// Four parts, each on its own: the Go benchmarks of the packages (gobench.go),
+// those of the inner layer with its peers (inner.go, peers/), address tables with
+// real prefixes (prefixes.go), and whole processes on loopback (serve.go): /route
+// against a bare Echo handler, nginx and HAProxy, and a cold start with five
+// million ids.
 //
 // Figures are CPU time a request of the server's own process, which does not
 // depend on how fast the load generator is; ratios come from windows that
@@ -29,7 +30,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, bareEcho(os.Args[2]))
 		os.Exit(1)
 	}
-	only := flag.String("only", "go,prefixes,serve", "parts to run")
+	only := flag.String("only", "go,inner,prefixes,serve", "parts to run")
 	out := flag.String("out", "bench", "folder that takes RESULTS.md and results.json")
 	flag.Parse()
 
@@ -52,6 +53,7 @@ func measure(ctx context.Context, only, out string) error {
 		run  func(context.Context) ([]row, error)
 	}{
 		{"go", goBenchmarks},
+		{"inner", innerLayer},
 		{"prefixes", realPrefixes},
 		{"serve", wholeProcesses},
 	}

@@ -14,6 +14,13 @@ var promises = []promise{
 	{"ColdStart5M", "ms/op", 2000},
 	{"Import1M/sqlite", "s/import", 10},
 	{"Import1M/mysql", "s/import", 10},
+	{"Pick/1000x200", "ns/op", 200},
+	{"Pick/1000x200", "allocs/op", 0},
+	{"Pick/services", "ns/op", 200},
+	{"Pick/nobody", "allocs/op", 0},
+	{"Pick1000Over50", "ratio", 2},
+	{"CompileService/1000", "ms/compile", 2},
+	{"TableMemory", "MB", 8},
 }
 
 // proportions are pairs that are promised to stay close.

@@ -92,7 +92,7 @@ func (r *results) write(dir string, echo io.Writer) error {
 	}
 	var b strings.Builder
 	b.WriteString("# Results\n\nWritten by `make bench`. Every window behind a figure is in results.json.\n")
-	for _, name := range []string{"go", "prefixes", "serve"} {
+	for _, name := range []string{"go", "inner", "prefixes", "serve"} {
 		p, ok := r.Parts[name]
 		if !ok {
 			continue
@@ -117,6 +117,8 @@ func partTitle(name string) string {
 	switch name {
 	case "go":
 		return "In the process"
+	case "inner":
+		return "The inner layer"
 	case "prefixes":
 		return "Real address tables"
 	default:

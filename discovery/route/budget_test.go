@@ -9,16 +9,17 @@ import (
 	"dispatch.example/dispatch/discovery"
 )
 
-// large is a service of n instances at home, of three versions and different
-// weights, with a rule 70/30 in each of so many environments; the home's is the first.
+// large is a service of n instances at home, of two versions and different weights, in
+// the order in which lists come, with a rule 70/30 in each of so many environments; the
+// home's is the first.
 func large(n, envs int) Input {
 	in := Input{Service: "order-core", Home: home(), Number: 1, Scale: map[string]Scale{}}
 	weights := []int{50, 100, 200}
 	for i := range n {
-		inst := discovery.Instance{ID: fmt.Sprintf("order-core-10.%d.%d.7-8080", i/250, i%250), Service: "order-core",
+		inst := discovery.Instance{ID: fmt.Sprintf("order-core-10.%d.%03d.7-8080", i/250, i%250), Service: "order-core",
 			Address: discovery.Address{Host: fmt.Sprintf("10.%d.%d.7", i/250, i%250), Port: 8080}, Coordinates: home(), Source: "consul"}
-		inst.Version = []string{"v2.3.1", "v2.3.0", "v2.3.1", "v2.3.0"}[i%4]
-		if i%2 == 0 {
+		inst.Version = []string{"v2.3.1", "v2.3.0"}[i%2]
+		if i%4 > 1 {
 			inst.Weight = &weights[i/4%3]
 		}
 		in.Instances = append(in.Instances, inst)

@@ -109,7 +109,7 @@ func (t *Table) membersOf(c *cell, env string) *members {
 	m := &members{}
 	for _, i := range ordered(t.in.Instances) {
 		if in := &t.in.Instances[i]; in.Env == env {
-			m.add(t.seatOf(c, in), i, in.Version)
+			m.add(t.seatOf(c, in), in.Version, t.load(i))
 		}
 	}
 	return m
@@ -120,8 +120,8 @@ func (t *Table) explainCell(x *Explanation, c *cell, m *members, q Query) {
 	switch _, at := c.choose(q, x.Draw); at {
 	case onOwn:
 		own := m.own[q.Person]
-		x.AllCold = t.cold(own)
-		side := t.side(own, x.AllCold, 1)
+		x.AllCold = cold(own)
+		side := sideOf(own, x.AllCold, 1)
 		side.Version = q.Person
 		x.Sides, x.Candidates = []Side{side}, t.candidates(own, x.AllCold)
 		return
@@ -142,25 +142,25 @@ func (t *Table) explainCell(x *Explanation, c *cell, m *members, q Query) {
 func (t *Table) sides(c *cell, m *members) (sides []Side) {
 	main, second := c.split()
 	if r := c.rule; r != nil {
-		side := t.side(m.main, c.cold, main)
+		side := sideOf(m.main, c.cold, main)
 		side.Version, side.Weight = r.Strategy.Version, r.Strategy.Weight
 		sides = append(sides, side)
 		if r.Fallback != nil {
-			side := t.side(m.second, c.cold, second)
+			side := sideOf(m.second, c.cold, second)
 			side.Version, side.Weight = r.Fallback.Version, r.Fallback.Weight
 			sides = append(sides, side)
 		}
 		return sides
 	}
-	versions := map[string][]uint32{}
-	for _, i := range m.main {
-		version := t.in.Instances[i].Version
-		versions[version] = append(versions[version], i)
+	versions := map[string]loads{}
+	for _, one := range m.main {
+		version := t.in.Instances[one.at].Version
+		versions[version] = append(versions[version], one)
 	}
-	total := t.sum(m.main, c.cold)
+	total := m.main.sum(c.cold)
 	for _, version := range slices.Sorted(maps.Keys(versions)) {
 		list := versions[version]
-		side := t.side(list, c.cold, main*part(t.sum(list, c.cold), total))
+		side := sideOf(list, c.cold, main*part(list.sum(c.cold), total))
 		side.Version = version
 		sides = append(sides, side)
 	}
@@ -181,37 +181,28 @@ func (c *cell) split() (main, second float64) {
 	return 0, 0
 }
 
-func (t *Table) side(list []uint32, cold bool, share float64) Side {
+func sideOf(list loads, cold bool, share float64) Side {
 	s := Side{Effective: rounded(share), Instances: len(list)}
-	for _, i := range list {
-		if _, effective := t.weigh(&t.in.Instances[i], cold); effective > 0 {
+	for _, one := range list {
+		if one.takes(cold) > 0 {
 			s.Serving++
 		}
 	}
 	return s
 }
 
-func (t *Table) candidates(list []uint32, cold bool) (all []Candidate) {
-	total := t.sum(list, cold)
-	for _, i := range list {
-		in := &t.in.Instances[i]
-		_, effective := t.weigh(in, cold)
+func (t *Table) candidates(list loads, cold bool) (all []Candidate) {
+	total := list.sum(cold)
+	for _, one := range list {
+		in := &t.in.Instances[one.at]
 		c := Candidate{Address: in.Address.String(), ID: in.ID, Source: in.Source, Weight: in.Share(),
-			Stated: in.Weight != nil, Score: rounded(part(effective, total))}
+			Stated: in.Weight != nil, Score: rounded(part(one.takes(cold), total))}
 		if s, ok := t.in.Scale[in.ID]; ok {
 			c.Scale = &s
 		}
 		all = append(all, c)
 	}
 	return all
-}
-
-func (t *Table) sum(list []uint32, cold bool) (total uint64) {
-	for _, i := range list {
-		_, effective := t.weigh(&t.in.Instances[i], cold)
-		total += effective
-	}
-	return total
 }
 
 func part(of, all uint64) float64 {

@@ -196,9 +196,9 @@ func (t *Table) idle(a ask) string {
 			continue
 		}
 		why := "the rule gives " + in.Version + " weight 0"
-		if stated, effective := t.weigh(in, false); stated == 0 {
+		if l := t.load(uint32(i)); l.stated == 0 {
 			why = "weight 0"
-		} else if effective == 0 {
+		} else if l.effective == 0 {
 			why = t.in.Scale[in.ID].Why
 		}
 		if counts[why] == 0 {

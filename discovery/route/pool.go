@@ -20,36 +20,32 @@ func (p pool) draw(number uint64) uint32 {
 	return s.alias
 }
 
-// vose makes pools, one after another, in the same memory.
+// vose makes pools by the method of that name, one after another in the same memory.
 type vose struct {
-	self         []uint32
 	weight       []uint64
-	total        uint64
 	small, large []uint32 // slots with less than the mean, and the others
 }
 
-func (v *vose) reset() {
-	*v = vose{self: v.self[:0], weight: v.weight[:0], small: v.small[:0], large: v.large[:0]}
-}
-
-// add leaves out what has no weight, so that it has no chance rather than a small one.
-func (v *vose) add(self uint32, weight uint64) {
-	if weight > 0 {
-		v.self, v.weight, v.total = append(v.self, self), append(v.weight, weight), v.total+weight
+// pool leaves out who takes nothing, so that they have no chance rather than a small
+// one. Then a slot with less than the mean is filled up from one with more. Weights
+// are times the number of slots, so that their mean is the total.
+func (v *vose) pool(list loads, cold bool) pool {
+	var p pool
+	var total uint64
+	v.weight, v.small, v.large = v.weight[:0], v.small[:0], v.large[:0]
+	for _, one := range list {
+		if takes := one.takes(cold); takes > 0 {
+			if p == nil {
+				p = make(pool, 0, len(list))
+			}
+			p = append(p, slot{self: one.at, alias: one.at})
+			v.weight = append(v.weight, takes)
+			total += takes
+		}
 	}
-}
-
-// pool is Vose's method: a slot with less than the mean is filled up from one with
-// more. Weights are times the number of slots, so that the mean is total.
-func (v *vose) pool() pool {
-	if len(v.self) == 0 {
-		return nil
-	}
-	p := make(pool, len(v.self))
 	for i := range p {
 		v.weight[i] *= uint64(len(p))
-		p[i] = slot{self: v.self[i], alias: v.self[i]}
-		if v.weight[i] < v.total {
+		if v.weight[i] < total {
 			v.small = append(v.small, uint32(i))
 		} else {
 			v.large = append(v.large, uint32(i))
@@ -58,14 +54,14 @@ func (v *vose) pool() pool {
 	for len(v.small) > 0 && len(v.large) > 0 {
 		s, l := pop(&v.small), v.large[len(v.large)-1]
 		hi, lo := bits.Mul64(v.weight[s], 1<<32)
-		cut, _ := bits.Div64(hi, lo, v.total)
-		p[s].cut, p[s].alias = uint32(cut), v.self[l]
-		v.weight[l] -= v.total - v.weight[s]
-		if v.weight[l] < v.total {
+		cut, _ := bits.Div64(hi, lo, total)
+		p[s].cut, p[s].alias = uint32(cut), p[l].self
+		v.weight[l] -= total - v.weight[s]
+		if v.weight[l] < total {
 			v.small = append(v.small, pop(&v.large))
 		}
 	}
-	return p // what is left has exactly the mean: it is its own alias
+	return p // who is left has exactly the mean: its own alias
 }
 
 func pop(stack *[]uint32) uint32 {

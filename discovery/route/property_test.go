@@ -25,6 +25,9 @@ func randomInput(random *rand.Rand) Input {
 	for i := range random.IntN(40) {
 		inst := discovery.Instance{ID: fmt.Sprintf("i%04d", i), Service: "order-core", Address: discovery.Address{Host: fmt.Sprintf("10.0.0.%d", i+1), Port: 80}}
 		inst.Coordinates = discovery.Coordinates{Cluster: word(random, "c"), Region: word(random, "r"), Env: word(random, "e"), Version: word(random, "v")}
+		if random.IntN(4) == 0 {
+			inst.Version = Base
+		}
 		if random.IntN(2) == 0 {
 			w := random.IntN(4) * 50
 			inst.Weight = &w

@@ -175,9 +175,12 @@ func ordered(all []discovery.Instance) []uint32 {
 	for i := range order {
 		order[i] = uint32(i)
 	}
-	slices.SortStableFunc(order, func(i, j uint32) int {
+	slices.SortFunc(order, func(i, j uint32) int {
 		a, b := &all[i], &all[j]
-		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Address.Host, b.Address.Host), cmp.Compare(a.Address.Port, b.Address.Port))
+		if c := strings.Compare(a.ID, b.ID); c != 0 {
+			return c
+		}
+		return cmp.Or(strings.Compare(a.Address.Host, b.Address.Host), cmp.Compare(a.Address.Port, b.Address.Port), cmp.Compare(i, j))
 	})
 	return order
 }
@@ -189,23 +192,23 @@ type builder struct {
 	vose    vose
 }
 
-// members are those that sit in a cell, as indices, in order.
+// members are those that sit in a cell, in order.
 type members struct {
-	main, second []uint32
-	own          map[string][]uint32
+	main, second loads
+	own          map[string]loads
 }
 
-func (m *members) add(at seat, i uint32, version string) {
+func (m *members) add(at seat, version string, l load) {
 	switch at {
 	case onMain:
-		m.main = append(m.main, i)
+		m.main = append(m.main, l)
 	case onSecond:
-		m.second = append(m.second, i)
+		m.second = append(m.second, l)
 	case onOwn:
 		if m.own == nil {
-			m.own = map[string][]uint32{}
+			m.own = map[string]loads{}
 		}
-		m.own[version] = append(m.own[version], i)
+		m.own[version] = append(m.own[version], l)
 	}
 }
 
@@ -230,19 +233,18 @@ func (b *builder) seat(i uint32) {
 		m = &members{}
 		b.members[c] = m
 	}
-	m.add(at, i, in.Version)
+	m.add(at, in.Version, b.t.load(i))
 }
 
 func (b *builder) build(c *cell, m *members) {
-	main, second := b.t.parts(c)
+	main, second := parts(c.rule)
 	if main == 0 {
 		m.main = nil // a main version of weight 0 never serves
 	}
-	c.cold = b.t.cold(m.main, m.second)
-	c.main, c.second = b.pool(m.main, c.cold), b.pool(m.second, c.cold)
+	c.cold = cold(m.main, m.second)
+	c.main, c.second = b.vose.pool(m.main, c.cold), b.vose.pool(m.second, c.cold)
 	if len(c.main) > 0 && len(c.second) > 0 {
-		a := main * b.t.health(m.main, c.cold)
-		z := second * b.t.health(m.second, c.cold)
+		a, z := main*m.main.health(c.cold), second*m.second.health(c.cold)
 		if z == 0 {
 			c.second = nil // a fallback of weight 0 only stands by
 		} else {
@@ -253,31 +255,20 @@ func (b *builder) build(c *cell, m *members) {
 		if c.own == nil {
 			c.own = map[string]pool{}
 		}
-		c.own[version] = b.pool(list, b.t.cold(list))
+		c.own[version] = b.vose.pool(list, cold(list))
 	}
 }
 
-// parts are the parts of the traffic as the rule has them. A Condition that holds
-// will raise the second one here; until an Input says what load a version has, none
-// does.
-func (t *Table) parts(c *cell) (main, second uint64) {
-	if c.rule == nil {
+// parts are those of the traffic as the rule has them. A Condition that holds will
+// raise the second one here; until an Input says what load a version has, none does.
+func parts(r *rules.Rule) (main, second uint64) {
+	switch {
+	case r == nil:
 		return 1, 0
+	case r.Fallback == nil:
+		return bounded(r.Strategy.Weight), 0
 	}
-	main = bounded(c.rule.Strategy.Weight)
-	if c.rule.Fallback != nil {
-		second = bounded(c.rule.Fallback.Weight)
-	}
-	return main, second
-}
-
-func (b *builder) pool(list []uint32, cold bool) pool {
-	b.vose.reset()
-	for _, i := range list {
-		_, effective := b.t.weigh(&b.t.in.Instances[i], cold)
-		b.vose.add(i, effective)
-	}
-	return b.vose.pool()
+	return bounded(r.Strategy.Weight), bounded(r.Fallback.Weight)
 }
 
 // Candidates are the instances that some pick from this table may choose, in

@@ -1,10 +1,6 @@
 package route
 
-import (
-	"math/bits"
-
-	"dispatch.example/dispatch/discovery"
-)
+import "math/bits"
 
 // What Scale.Why says. Isolated and suspicious instances take nothing, whatever
 // their Thousandths; warming ones serve when everybody warms.
@@ -23,68 +19,83 @@ const (
 
 func bounded(weight int) uint64 { return uint64(min(max(weight, 0), maxWeight)) }
 
-// weigh gives an instance's weight and what is left of it, both in thousandths.
-func (t *Table) weigh(in *discovery.Instance, cold bool) (stated, effective uint64) {
-	weight := bounded(in.Share())
-	scale := uint64(whole)
-	if s, ok := t.in.Scale[in.ID]; ok {
+// load is an instance and what it takes, in thousandths of its weight.
+type load struct {
+	at                uint32 // index in the input
+	stated, effective uint32
+	warming           bool
+}
+
+func (t *Table) load(at uint32) load {
+	in := &t.in.Instances[at]
+	weight, scale := bounded(in.Share()), uint64(whole)
+	s, scaled := t.in.Scale[in.ID]
+	switch {
+	case !scaled:
+	case s.Why == Isolated || s.Why == Suspicious:
+		scale = 0
+	default:
 		scale = uint64(min(max(s.Thousandths, 0), whole))
-		switch {
-		case s.Why == Isolated || s.Why == Suspicious:
-			scale = 0
-		case s.Why == Warming && cold:
-			scale = whole
-		}
 	}
 	if t.in.Direct { // all or nothing
 		weight, scale = min(weight, 1), min(scale, 1)*whole
 	}
-	return weight * whole, weight * scale
+	return load{at, uint32(weight * whole), uint32(weight * scale), s.Why == Warming}
 }
 
-func (t *Table) warms(in *discovery.Instance) bool { return t.in.Scale[in.ID].Why == Warming }
+// takes is the weight that counts in a pick.
+func (l load) takes(cold bool) uint64 {
+	if cold && l.warming {
+		return uint64(l.stated)
+	}
+	return uint64(l.effective)
+}
+
+type loads []load
+
+func (l loads) sum(cold bool) (total uint64) {
+	for _, one := range l {
+		total += one.takes(cold)
+	}
+	return total
+}
 
 // cold says that nobody in the lists would serve but some who are warming. Then
-// these do: late answers are better than none.
-func (t *Table) cold(lists ...[]uint32) bool {
+// these do, all at once: late answers are better than none.
+func cold(lists ...loads) bool {
 	warming := false
 	for _, list := range lists {
-		for _, i := range list {
-			in := &t.in.Instances[i]
-			stated, effective := t.weigh(in, false)
-			if w := t.warms(in); effective > 0 && !w {
+		for _, one := range list {
+			if one.effective > 0 && !one.warming {
 				return false
-			} else if w && stated > 0 {
-				warming = true
 			}
+			warming = warming || one.warming && one.stated > 0
 		}
 	}
 	return warming
 }
 
 // health is what is left of a version's weight, as a part of 2^32, at least 1 while
-// anything is. Instances that warm are left out while others serve: a version that
-// grows would lose traffic to its fallback, and one that is all new would not be led
-// in slowly.
-func (t *Table) health(list []uint32, cold bool) uint64 {
-	var settled, all struct{ stated, effective uint64 }
-	for _, i := range list {
-		in := &t.in.Instances[i]
-		stated, effective := t.weigh(in, cold)
-		all.stated += stated
-		all.effective += effective
-		if !t.warms(in) {
-			settled.stated += stated
-			settled.effective += effective
+// anything is. Instances that warm are left out while others of the version serve:
+// a version that grows loses nothing to its fallback. One that is all new is led in
+// slowly.
+func (l loads) health(cold bool) uint64 {
+	var settled, all struct{ stated, takes uint64 }
+	for _, one := range l {
+		all.stated += uint64(one.stated)
+		all.takes += one.takes(cold)
+		if !one.warming {
+			settled.stated += uint64(one.stated)
+			settled.takes += one.takes(cold)
 		}
 	}
-	if settled.effective > 0 {
+	if settled.takes > 0 {
 		all = settled
 	}
-	if all.effective == 0 {
+	if all.takes == 0 {
 		return 0
 	}
-	hi, lo := bits.Mul64(all.effective, 1<<32)
+	hi, lo := bits.Mul64(all.takes, 1<<32)
 	part, _ := bits.Div64(hi, lo, all.stated)
 	return max(part, 1)
 }
