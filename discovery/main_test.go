@@ -14,7 +14,12 @@ import (
 	"dispatch.example/dispatch/internal/testenv"
 )
 
-func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+func TestMain(m *testing.M) {
+	if target := os.Getenv(sdkTarget); target != "" {
+		os.Exit(runSDK(target, os.Getenv(sdkTarget+"_DIR")))
+	}
+	os.Exit(testenv.Main(m))
+}
 
 // quiet discards; it is what Open gives to its sources when there is no log.
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
