@@ -9,7 +9,14 @@ import "embed"
 // Demo is the document that serve --demo publishes; the tables it names lie beside it.
 const Demo = "mobile-bank.yaml"
 
-// Files are the documents and their tables.
+// DemoRegistry is the file of instances that the demo's inner layer follows, and
+// DemoRules the folder of rules that it publishes.
+const (
+	DemoRegistry = "inner/registry.yaml"
+	DemoRules    = "rules"
+)
+
+// Files are the documents and their tables, instances and rules.
 //
-//go:embed *.yaml *.csv
+//go:embed *.yaml *.csv inner/*.yaml rules/*.yaml
 var Files embed.FS

@@ -102,6 +102,7 @@ func (p *process) controlOnce(ctx context.Context) (err error) {
 	p.greet(secret, password)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return do.KeepRecordsFresh(ctx, p.log) })
+	g.Go(func() error { return p.demo.publishRules(ctx, do) })
 	g.Go(func() error { return do.RunRollouts(ctx, p.log) })
 	g.Go(func() error { return do.RunSignIns(ctx, p.log) })
 	g.Go(func() error { return do.RunSchedules(ctx, p.log) })

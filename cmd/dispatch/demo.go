@@ -44,6 +44,9 @@ func newDemo(p *process) (*demo, error) {
 	if !c.Demo || c.DemoTraffic == "off" {
 		return nil, nil
 	}
+	if err := c.innerDemo(); err != nil {
+		return nil, err
+	}
 	ca, err := newDemoAuthority()
 	if err != nil {
 		return nil, fmt.Errorf("make the demo's certificates: %w", err)

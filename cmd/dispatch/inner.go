@@ -13,6 +13,7 @@ import (
 	"dispatch.example/dispatch/discovery"
 	"dispatch.example/dispatch/discovery/directory"
 	"dispatch.example/dispatch/discovery/rules"
+	"dispatch.example/dispatch/discovery/wire"
 	"dispatch.example/dispatch/internal/fault"
 )
 
@@ -33,7 +34,7 @@ func newInner(p *process) (in *inner, err error) {
 		return nil, nil
 	}
 	in = &inner{p: p, board: newRulesBoard()}
-	opt := directory.Options{Region: p.cfg.Inner.InnerRegion, Log: p.log, Metrics: p.registry}
+	opt := directory.Options{Region: p.cfg.Inner.InnerRegion, Memory: lateInner{p}, Log: p.log, Metrics: p.registry}
 	for i, name := range names {
 		source, err := in.open(name, urls[i])
 		if err != nil {
@@ -54,6 +55,16 @@ func newInner(p *process) (in *inner, err error) {
 // open opens one registry with its dialect.
 func (in *inner) open(name, url string) (discovery.Catalog, error) {
 	opt := discovery.Options{Log: in.p.log.With("registry", name), Registry: in.p.registry}
+	dialects, files, _ := named(in.p.cfg.Inner.RegistryDialect)
+	for i, of := range dialects {
+		if of != name {
+			continue
+		}
+		var err error
+		if opt.Dialect, err = discovery.ReadDialect(files[i]); err != nil {
+			return nil, err
+		}
+	}
 	source, err := discovery.Open(url, opt)
 	if err != nil {
 		return nil, err
@@ -181,4 +192,50 @@ func (b *rulesBoard) ask(ctx context.Context, p *process) error {
 	close(b.changed)
 	b.changed = make(chan struct{})
 	return nil
+}
+
+// lateInner keeps in the database, once there is one, what control nodes share.
+type lateInner struct{ p *process }
+
+func (l lateInner) memory() (directory.Memory, error) {
+	if st := l.p.store.Load(); st != nil {
+		return st.Inner(), nil
+	}
+	return nil, errNoDatabase
+}
+
+// SaveReports fails while the database is away.
+func (l lateInner) SaveReports(ctx context.Context, reports []wire.Report) error {
+	m, err := l.memory()
+	if err != nil {
+		return err
+	}
+	return m.SaveReports(ctx, reports)
+}
+
+// Reports fails while the database is away.
+func (l lateInner) Reports(ctx context.Context) ([]wire.Report, error) {
+	m, err := l.memory()
+	if err != nil {
+		return nil, err
+	}
+	return m.Reports(ctx)
+}
+
+// Verdicts fails while the database is away.
+func (l lateInner) Verdicts(ctx context.Context) ([]directory.Verdict, error) {
+	m, err := l.memory()
+	if err != nil {
+		return nil, err
+	}
+	return m.Verdicts(ctx)
+}
+
+// SaveRecords fails while the database is away.
+func (l lateInner) SaveRecords(ctx context.Context, b wire.Batch, lists map[string][]discovery.Instance) error {
+	m, err := l.memory()
+	if err != nil {
+		return err
+	}
+	return m.SaveRecords(ctx, b, lists)
 }

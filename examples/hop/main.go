@@ -1,0 +1,263 @@
+// Command hop is a service with two ports that calls others by their names. It
+// shows the whole inner layer in one file: register, call, leave.
+//
+//	eval "$(cat examples/hop/prod.env)" go run ./examples/hop -server shop -registry static:examples/hop/registry.yaml
+//
+// Its port api answers GET / with where it stands, and with where its calls went:
+//
+//	GET /?path=order.api,stock.api   calls order.api, which calls stock.api
+//	GET /?path=order.api&n=1000      makes a thousand calls and counts where they went
+//
+// Its port control answers GET /healthz, and POST /direct?on=true throws the kill
+// switch of this process.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"dispatch.example/dispatch/discovery"
+	"dispatch.example/dispatch/discovery/caller"
+	"dispatch.example/dispatch/discovery/httpcall"
+	"dispatch.example/dispatch/discovery/route"
+	"dispatch.example/dispatch/internal/signed"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "hop:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// config is what the command line says.
+type config struct {
+	server, listen, control     string
+	registry, rules, callees    string
+	fleet, token, trust, copies string
+	overrides                   string
+	isolate, loopback           bool
+}
+
+func (c *config) parse(args []string) error {
+	flags := flag.NewFlagSet("hop", flag.ContinueOnError)
+	flags.StringVar(&c.server, "server", "hop", "name of this server: its ports are SERVER.api and SERVER.control")
+	flags.StringVar(&c.listen, "listen", "127.0.0.1:0", "address of the port api")
+	flags.StringVar(&c.control, "control", "127.0.0.1:0", "address of the port control")
+	flags.StringVar(&c.registry, "registry", "", "static:FILE, consul://HOST:PORT or nacos://HOST:PORT")
+	flags.StringVar(&c.callees, "calls", "", "services that are called, separated by commas; with -fleet none need be named")
+	flags.StringVar(&c.rules, "rules", "", "folder of rules, where no control node hands them out")
+	flags.StringVar(&c.fleet, "fleet", "", "URLs of control nodes' fleet listeners, separated by commas")
+	flags.StringVar(&c.token, "fleet-token-file", "", "their token")
+	flags.StringVar(&c.trust, "trust-keys", "", "public keys whose rules are believed, from dispatch keys export")
+	flags.StringVar(&c.copies, "dir", "", "folder for the copy of the tables that starts this process when everything else is down")
+	flags.StringVar(&c.overrides, "override", "", "NAME@IP:PORT;IP:PORT, several separated by commas")
+	flags.BoolVar(&c.isolate, "isolate", false, "instances of developers are their own")
+	flags.BoolVar(&c.loopback, "loopback", false, "register addresses that only this machine reaches")
+	return flags.Parse(args)
+}
+
+// run is a service's main: listen, register, serve, leave.
+func run(ctx context.Context, args []string) error {
+	var c config
+	if err := c.parse(args); err != nil {
+		return err
+	}
+	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	self, err := discovery.FromEnv(os.Getenv)
+	if err != nil {
+		return err
+	}
+	registry, err := discovery.Open(c.registry, discovery.Options{Log: log})
+	if err != nil {
+		return fmt.Errorf("-registry: %w", err)
+	}
+	defer registry.Close()
+	calls, err := c.calls(self, registry, log)
+	if err != nil {
+		return err
+	}
+	h := &hop{server: c.server, self: self, calls: calls, client: &http.Client{Transport: httpcall.New(calls, nil), Timeout: 3 * time.Second}}
+	api, err := new(net.ListenConfig).Listen(ctx, "tcp", c.listen)
+	if err != nil {
+		return fmt.Errorf("-listen: %w", err)
+	}
+	control, err := new(net.ListenConfig).Listen(ctx, "tcp", c.control)
+	if err != nil {
+		return fmt.Errorf("-control: %w", err)
+	}
+	h.address = api.Addr().String()
+
+	// Serving outlives the registration: callers that know this instance still find it.
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return serve(serving, api, httpcall.Middleware(http.HandlerFunc(h.answer))) })
+	group.Go(func() error { return serve(serving, control, h.controls()) })
+	group.Go(func() error { return calls.Run(ctx) })
+	group.Go(func() error {
+		defer stop()
+		if err := calls.Ready(ctx); err != nil { // nobody should find this process before it can call
+			return err
+		}
+		reg, err := discovery.Register(ctx, registry, discovery.RegisterOptions{Log: log, Force: c.loopback},
+			self.Instance(c.server+".api", port(api)), self.Instance(c.server+".control", port(control)))
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%s serves api on %s, control on %s\n", c.server, api.Addr(), control.Addr())
+		return reg.Run(ctx)
+	})
+	return group.Wait()
+}
+
+// calls is the inner layer of this process: fed by control nodes where there are
+// some, else by the registry and a folder of rules.
+func (c *config) calls(self discovery.Self, registry discovery.Source, log *slog.Logger) (*caller.Caller, error) {
+	opt := caller.Options{Service: c.server + ".api", Self: self.Coordinates, Registry: registry, RulesDir: c.rules, Dir: c.copies, Isolate: c.isolate,
+		Lane: route.Query{Env: self.LaneEnv, Base: self.LaneBase}, Log: log}
+	if c.overrides != "" {
+		opt.Overrides = strings.Split(c.overrides, ",")
+	}
+	if c.callees != "" {
+		opt.Services = strings.Split(c.callees, ",")
+	}
+	if c.fleet == "" {
+		return caller.New(opt)
+	}
+	opt.Control = strings.Split(c.fleet, ",")
+	tokens, err := signed.ReadTokens(c.token)
+	if err != nil {
+		return nil, fmt.Errorf("-fleet-token-file: %w", err)
+	}
+	opt.Token, opt.Deployment = tokens[0], "dispatch"
+	if opt.Trust, err = signed.ReadTrust(c.trust); err != nil {
+		return nil, fmt.Errorf("-trust-keys: %w", err)
+	}
+	return caller.New(opt)
+}
+
+func port(l net.Listener) uint16 { return uint16(l.Addr().(*net.TCPAddr).Port) }
+
+// serve answers until ctx ends, and then what is under way.
+func serve(ctx context.Context, l net.Listener, h http.Handler) error {
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
+	done := make(chan error, 1)
+	go func() {
+		<-ctx.Done()
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer cancel()
+		done <- server.Shutdown(ending)
+	}()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return <-done
+}
+
+// hop answers.
+type hop struct {
+	server, address string
+	self            discovery.Self
+	calls           *caller.Caller
+	client          *http.Client
+}
+
+// place is one station of a request.
+type place struct {
+	Server  string `json:"server"`
+	Env     string `json:"env"`
+	Version string `json:"version"`
+	Region  string `json:"region"`
+	Address string `json:"address"`
+	Lane    string `json:"lane,omitempty"` // that the traffic carried when it came here
+}
+
+// trip is an answer.
+type trip struct {
+	Places []place        `json:"places"`
+	Counts map[string]int `json:"counts,omitempty"` // "ENV VERSION ADDRESS" of the last station, where many calls were made
+	Errors map[string]int `json:"errors,omitempty"`
+}
+
+// answer says where this is, and calls on.
+func (h *hop) answer(w http.ResponseWriter, r *http.Request) {
+	lane := caller.LaneOf(r.Context())
+	t := trip{Places: []place{{h.server, h.self.Env, h.self.Version, h.self.Region, h.address, lane.Env}}}
+	next, rest, _ := strings.Cut(r.FormValue("path"), ",")
+	many, _ := strconv.Atoi(r.FormValue("n")) // none: 0
+	switch {
+	case next == "":
+	case many == 0:
+		onward, err := h.call(r.Context(), next, rest)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		t.Places = append(t.Places, onward.Places...)
+	default:
+		t.Counts, t.Errors = map[string]int{}, map[string]int{}
+		for range min(many, 100_000) {
+			onward, err := h.call(r.Context(), next, rest)
+			if err != nil {
+				t.Errors[err.Error()]++
+				continue
+			}
+			last := onward.Places[len(onward.Places)-1]
+			t.Counts[strings.Join([]string{last.Env, last.Version, last.Address}, " ")]++
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(t) // whoever is gone reads nothing
+}
+
+// call calls a service by its name.
+func (h *hop) call(ctx context.Context, service, rest string) (t trip, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+service+"/?path="+url.QueryEscape(rest), nil)
+	if err != nil {
+		return t, err
+	}
+	resp, err := h.client.Do(req)
+	if err != nil {
+		return t, err
+	}
+	defer func() { _ = resp.Body.Close() }() // it was only read
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil {
+		return t, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return t, fmt.Errorf("%s: %s", resp.Status, strings.TrimSpace(string(text)))
+	}
+	return t, json.Unmarshal(text, &t)
+}
+
+// controls is the port control.
+func (h *hop) controls() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	mux.HandleFunc("POST /direct", func(w http.ResponseWriter, r *http.Request) {
+		h.calls.SetDirect(r.FormValue("on") == "true")
+		w.WriteHeader(http.StatusNoContent)
+	})
+	return mux
+}
