@@ -18,8 +18,8 @@ const (
 	// them a second.
 	failOver = 3 * time.Second
 	// firstBackoff is wide because everybody loses control in the same second: spread
-	// over 8 s, a second sees an eighth of them.
-	firstBackoff = 8 * time.Second
+	// over 10 s, a second sees a tenth of them.
+	firstBackoff = 10 * time.Second
 	maxBackoff   = 16 * time.Second
 	// pace bounds the questions while there is news, and tooSoon is how early a node
 	// may say that there is none. One that does so sooner would be asked in a circle.

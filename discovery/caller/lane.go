@@ -22,32 +22,35 @@ type traffic struct {
 	keep bool
 }
 
-func trafficOf(ctx context.Context) traffic {
-	t, _ := ctx.Value(trafficKey{}).(traffic)
+// trafficOf is nil where the context says nothing.
+func trafficOf(ctx context.Context) *traffic {
+	t, _ := ctx.Value(trafficKey{}).(*traffic)
 	return t
 }
 
 // WithLane returns a context whose calls go through the lane.
 func WithLane(ctx context.Context, lane route.Query) context.Context {
-	t := trafficOf(ctx)
-	t.lane = lane
-	return context.WithValue(ctx, trafficKey{}, t)
+	before := trafficOf(ctx)
+	return context.WithValue(ctx, trafficKey{}, &traffic{lane: lane, keep: before != nil && before.keep})
 }
 
 // LaneOf is the lane that the traffic carries; zero if none.
-func LaneOf(ctx context.Context) route.Query { return trafficOf(ctx).lane }
+func LaneOf(ctx context.Context) route.Query {
+	if t := trafficOf(ctx); t != nil {
+		return t.lane
+	}
+	return route.Query{}
+}
 
 // Keep returns a context whose picks are recorded, all of them.
 func Keep(ctx context.Context) context.Context {
-	t := trafficOf(ctx)
-	t.keep = true
-	return context.WithValue(ctx, trafficKey{}, t)
+	return context.WithValue(ctx, trafficKey{}, &traffic{lane: LaneOf(ctx), keep: true})
 }
 
-// lane is what counts for a call: the environments of the traffic as a pair, else
-// those of the process; likewise the person, and the key.
-func (c *Caller) lane(carried route.Query) route.Query {
-	own := c.opt.Lane
+// Lane is what counts for a call, and what it carries on: the environments of the
+// traffic as a pair, else those of the process; likewise the person, and the key.
+func (c *Caller) Lane(ctx context.Context) route.Query {
+	own, carried := c.opt.Lane, LaneOf(ctx)
 	if carried.Env != "" {
 		own.Env, own.Base = carried.Env, carried.Base
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"dispatch.example/dispatch/discovery"
@@ -57,6 +58,7 @@ func checkOptions(opt *Options) (map[string][]discovery.Instance, error) {
 
 func checkSources(p *fault.Problems, opt *Options) {
 	control := len(opt.Control) > 0
+	opt.Control = slices.Clone(opt.Control)
 	for i, text := range opt.Control {
 		u, err := url.Parse(text)
 		switch {

@@ -40,56 +40,69 @@ func (p Pick) ID() string {
 // that is dead is up to the transport, as with all instances.
 func (c *Caller) Pick(ctx context.Context, service string) (Pick, error) {
 	t := trafficOf(ctx)
-	lane, draw := c.lane(t.lane), rand.Uint64()
+	lane := &c.opt.Lane // not copied: that is a tenth of a pick
+	if t != nil {
+		own := c.Lane(ctx)
+		lane = &own
+	}
+	draw := rand.Uint64()
 	s := (*c.slots.Load())[service]
 	if s == nil {
-		return c.unknown(service, lane, draw)
+		return c.unknown(service, *lane, draw)
 	}
 	if s.override != nil {
-		at, _ := bits.Mul64(draw, uint64(len(s.override)))
-		choice := route.Choice{Instance: &s.override[at], Reason: route.ByOverride}
-		s.picks.inc(choice.Reason)
-		return Pick{choice, 0, c.note(pickOf{s, nil, lane, draw, choice, nil}), c}, nil
+		return c.overridden(s, *lane, draw), nil
 	}
 	e := s.now.Load()
-	choice, err := c.choose(s, e, lane, draw)
-	if err == nil {
-		s.picks.inc(choice.Reason)
-		if !c.records(choice.Reason, t.keep) {
-			return Pick{choice, e.in.Number, 0, c}, nil
-		}
-	} else {
-		choice.Reason = route.ByNobody
-		s.picks.inc(choice.Reason)
-		err = c.withNames(err)
+	p := Pick{Number: e.in.Number, by: c}
+	err := c.choose(&p.Choice, e, lane, draw)
+	if err != nil {
+		p.Reason, err = route.ByNobody, c.withNames(err)
 	}
-	return Pick{choice, e.in.Number, c.note(pickOf{s, e, lane, draw, choice, err}), c}, err
+	s.picks.inc(p.Reason)
+	if t != nil && t.keep || c.records(p.Reason, draw) {
+		p.record = c.note(pickOf{s, e, *lane, draw, p.Choice, err})
+	}
+	return p, err
+}
+
+// overridden is a pick among the addresses of the configuration.
+func (c *Caller) overridden(s *slot, lane route.Query, draw uint64) Pick {
+	at, _ := bits.Mul64(draw, uint64(len(s.override)))
+	choice := route.Choice{Instance: &s.override[at], Reason: route.ByOverride}
+	s.picks.inc(choice.Reason)
+	return Pick{choice, 0, c.note(pickOf{s, nil, lane, draw, choice, nil}), c}
 }
 
 // records says whether a pick is recorded: what is out of the ordinary always, the
-// rest by chance. The chance is another number than the draw, else the sample
-// would favour some instances.
-func (c *Caller) records(reason route.Reason, keep bool) bool {
+// rest by chance. The chance is the draw, scrambled (the finaliser of MurmurHash3),
+// so that the sample favours no instance.
+func (c *Caller) records(reason route.Reason, draw uint64) bool {
 	switch reason {
 	case route.ByRule, route.ByHome, route.ByPerson, route.ByBase:
-		return keep || rand.Uint64N(c.sample) == 0
+		draw = (draw ^ draw>>33) * 0xff51afd7ed558ccd
+		draw = (draw ^ draw>>33) * 0xc4ceb9fe1a85ec53
+		chance, _ := bits.Mul64(draw^draw>>33, c.sample)
+		return chance == 0
 	}
 	return true
 }
 
 // choose asks the table. Should that panic, the call is served all the same.
-func (c *Caller) choose(s *slot, e *entry, lane route.Query, draw uint64) (choice route.Choice, err error) {
-	if e.table == nil {
-		return chooseDirect(&e.in, lane, draw)
-	}
+func (c *Caller) choose(to *route.Choice, e *entry, lane *route.Query, draw uint64) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			c.metrics.panics.Inc()
-			c.troubles.note("pick", fmt.Errorf("pick an instance of %s: panic: %v", s.name, p), "service", s.name)
-			choice, err = chooseDirect(&e.in, lane, draw)
+			c.troubles.note("pick", fmt.Errorf("pick an instance of %s: panic: %v", e.in.Service, p), "service", e.in.Service)
+			*to, err = chooseDirect(&e.in, *lane, draw)
 		}
 	}()
-	return e.table.Pick(lane, draw)
+	if e.table == nil {
+		*to, err = chooseDirect(&e.in, *lane, draw)
+	} else {
+		*to, err = e.table.Pick(*lane, draw)
+	}
+	return err
 }
 
 // chooseDirect is the pick that needs no engine: any instance in the caller's
