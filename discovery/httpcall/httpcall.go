@@ -10,9 +10,9 @@
 // For each request a Transport picks an instance for the lane of the request's
 // context, replaces the name in the URL by its address, and sends the lane on as
 // W3C baggage. The Host header stays the name, and so does what an https certificate
-// must be for. Connections live in pools of its own, one for each number of the rules:
-// when rules change, all are made anew, once; nothing else ends a healthy one but
-// 90 s without a call.
+// must be for. Connections live in a pool for each service: when the service's rules
+// change, all are made anew, once; nothing else ends a healthy one but 90 s without
+// a call.
 //
 // It owns no goroutine beside those of net/http's connections; CloseIdleConnections
 // ends them. What fails is told and not tried again: a pick without a match is the
@@ -29,7 +29,6 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"dispatch.example/dispatch/discovery/baggage"
 	"dispatch.example/dispatch/discovery/caller"
@@ -44,6 +43,8 @@ type Picker interface {
 	Lane(ctx context.Context) route.Query
 }
 
+var _ Picker = (*caller.Caller)(nil)
+
 // Transport is an http.RoundTripper. It may be used by many at once.
 type Transport struct {
 	// PassThrough sends requests for addresses (a port, an IP address, a name of three
@@ -51,10 +52,9 @@ type Transport struct {
 	// Set it before the first request.
 	PassThrough bool
 
-	picker Picker
-	base   http.RoundTripper
-	pool   atomic.Pointer[pool]
-	mu     sync.Mutex // held while pool is replaced
+	picker   Picker
+	base     http.RoundTripper
+	services sync.Map // name → *pools
 }
 
 // New returns a Transport that picks with p. A base that is an *http.Transport is
@@ -64,9 +64,7 @@ func New(p Picker, base http.RoundTripper) *Transport {
 	if base == nil {
 		base = defaultBase()
 	}
-	t := &Transport{picker: p, base: base}
-	t.pool.Store(newPool(base, 0))
-	return t
+	return &Transport{picker: p, base: base}
 }
 
 // RoundTrip implements http.RoundTripper. Guards belong here, around attempt:
@@ -80,7 +78,7 @@ func (t *Transport) attempt(req *http.Request) (*http.Response, error) {
 	service := req.URL.Host
 	if isAddress(req.URL) {
 		if t.PassThrough {
-			return t.pool.Load().send.RoundTrip(req)
+			return t.poolsOf("").now.Load().send.RoundTrip(req)
 		}
 		closeBody(req)
 		return nil, fault.New(fault.Invalid, "address_called", "%s is an address; calls name services", service).
@@ -93,7 +91,7 @@ func (t *Transport) attempt(req *http.Request) (*http.Response, error) {
 	}
 	call := &call{service: service, pick: pick}
 	ctx := context.WithValue(req.Context(), callKey{}, call)
-	resp, err := t.poolOf(pick.Number).send.RoundTrip(t.outgoing(ctx, req, call))
+	resp, err := t.poolFor(service, pick.Number).send.RoundTrip(t.outgoing(ctx, req, call))
 	if err != nil {
 		return nil, &Error{Service: service, Pick: pick, Err: err}
 	}

@@ -1,11 +1,11 @@
 package httpcall
 
 import (
-	"context"
 	"crypto/tls"
-	"errors"
 	"net"
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -20,12 +20,6 @@ const (
 	maxIdle = 64
 )
 
-// pool is the connections that were made under one number of the rules.
-type pool struct {
-	number uint64
-	send   http.RoundTripper
-}
-
 func defaultBase() *http.Transport {
 	return &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext,
@@ -36,85 +30,77 @@ func defaultBase() *http.Transport {
 	}
 }
 
-func newPool(base http.RoundTripper, number uint64) *pool {
+// pool is the connections to one service that were made under one number of its rules.
+type pool struct {
+	number uint64
+	send   http.RoundTripper
+}
+
+// pools are those of one service, of which one is in use.
+type pools struct {
+	now atomic.Pointer[pool]
+	mu  sync.Mutex // held while now is replaced
+}
+
+// poolsOf makes what is missing. A name gets here only when it was picked for, so
+// there are no more than services. The empty name is for addresses.
+func (t *Transport) poolsOf(service string) *pools {
+	if all, ok := t.services.Load(service); ok {
+		return all.(*pools)
+	}
+	first := &pools{}
+	first.now.Store(newPool(t.base, service, 0))
+	all, _ := t.services.LoadOrStore(service, first)
+	return all.(*pools)
+}
+
+// newPool copies an *http.Transport. Its certificates are for the name that is
+// called: the address is another with each instance.
+func newPool(base http.RoundTripper, service string, number uint64) *pool {
 	transport, ok := base.(*http.Transport)
 	if !ok {
 		return &pool{number, base}
 	}
 	transport = transport.Clone()
-	if transport.DialTLSContext == nil {
-		transport.DialTLSContext = dialTLS(transport)
+	if transport.TLSClientConfig == nil {
+		transport.TLSClientConfig = &tls.Config{}
+	}
+	if transport.TLSClientConfig.ServerName == "" {
+		transport.TLSClientConfig.ServerName = service
 	}
 	return &pool{number, transport}
 }
 
-// poolOf is the pool for a pick. Rules that are newer than the pool replace it:
+// poolFor is the pool for a pick. Rules that are newer than the pool replace it:
 // its idle connections are closed now, the others when their calls have ended. A
 // pick by older rules, that was made a moment ago, uses the new one.
-func (t *Transport) poolOf(number uint64) *pool {
-	now := t.pool.Load()
+func (t *Transport) poolFor(service string, number uint64) *pool {
+	all := t.poolsOf(service)
+	now := all.now.Load()
 	if number <= now.number {
 		return now
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if now = t.pool.Load(); number <= now.number {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if now = all.now.Load(); number <= now.number {
 		return now
 	}
-	next := newPool(t.base, number)
-	t.pool.Store(next)
+	next := newPool(t.base, service, number)
+	all.now.Store(next)
 	now.close()
 	return next
 }
 
 // CloseIdleConnections closes connections that no call uses.
-func (t *Transport) CloseIdleConnections() { t.pool.Load().close() }
+func (t *Transport) CloseIdleConnections() {
+	t.services.Range(func(_, all any) bool {
+		all.(*pools).now.Load().close()
+		return true
+	})
+}
 
 func (p *pool) close() {
 	if idle, ok := p.send.(interface{ CloseIdleConnections() }); ok {
 		idle.CloseIdleConnections()
 	}
-}
-
-// dialTLS makes the certificate be for the name that is called: the address is
-// another with each instance.
-func dialTLS(t *http.Transport) func(ctx context.Context, network, address string) (net.Conn, error) {
-	dial := t.DialContext
-	if dial == nil {
-		dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
-	}
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := dial(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		config := t.TLSClientConfig.Clone()
-		if config == nil {
-			config = &tls.Config{}
-		}
-		if config.ServerName == "" {
-			config.ServerName = nameFor(ctx, address)
-		}
-		if t.TLSHandshakeTimeout > 0 {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, t.TLSHandshakeTimeout)
-			defer cancel()
-		}
-		secured := tls.Client(conn, config)
-		if err := secured.HandshakeContext(ctx); err != nil {
-			return nil, errors.Join(err, conn.Close())
-		}
-		return secured, nil
-	}
-}
-
-func nameFor(ctx context.Context, address string) string {
-	if c, ok := ctx.Value(callKey{}).(*call); ok {
-		return c.service
-	}
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return address
-	}
-	return host
 }

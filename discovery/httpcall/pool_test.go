@@ -146,6 +146,16 @@ func TestPoolsAreRebuiltWhenRulesChange(t *testing.T) {
 		if d, c := w.dials.Load(), w.closes.Load(); d != 6 || c != 3 {
 			t.Errorf("in the end: %d dials, %d closes, want 3 of each number", d, c)
 		}
+		// Another service with newer rules leaves these alone, and has its own.
+		other := instance(t, "stock", "prod", all[0].Address.String())
+		p.set(9, other)
+		if _, err := get(t, &http.Client{Transport: transport}, t.Context(), "http://stock/"); err != nil {
+			t.Error(err)
+		}
+		each(t, p, transport, 8, all...)
+		if d, c := w.dials.Load(), w.closes.Load(); d != 7 || c != 3 {
+			t.Errorf("beside another service: %d dials, %d closes", d, c)
+		}
 	})
 }
 
@@ -202,7 +212,7 @@ func TestRulesThatChangeUnderLoad(t *testing.T) {
 		})
 	}
 	calls.Wait()
-	if n := transport.pool.Load().number; n != 2 {
+	if n := transport.poolsOf("order-core").now.Load().number; n != 2 {
 		t.Errorf("the pool is of rules %d", n)
 	}
 }
