@@ -200,5 +200,5 @@ func (a *api) refusal(r request, resp *http.Response, answer []byte) error {
 	if r.key != "" && resp.StatusCode >= http.StatusInternalServerError && (resp.StatusCode != http.StatusServiceUnavailable || b.Code == "bad_answer") {
 		b.Detail, b.Hint = b.Detail+"; the change may have been made", again(r.key)
 	}
-	return &fault.Error{Kind: fault.Denied, Code: b.Code, Detail: b.Detail + " (" + b.Code + ")", Hint: b.Hint, Problems: b.Problems}
+	return &fault.Error{Kind: fault.Denied, Code: b.Code, Detail: b.Detail + " (" + b.Code + ")", Hint: b.Hint, Problems: b.Problems, Data: b.Data}
 }

@@ -368,7 +368,7 @@ func TestPlainTextBeyondLoopbackIsSaid(t *testing.T) {
 func TestHelpSaysTheExitStatuses(t *testing.T) {
 	t.Parallel()
 	got := ctl(t, "http://127.0.0.1:1", streams{}, "--help")
-	if got.exit != 0 || !strings.Contains(strings.Join(strings.Fields(got.out), " "), "0 done; 1 refused or failed; 2 from plan: there is a difference; 3 done, but a replica does not serve it yet; 64 not understood, nothing was asked") {
+	if got.exit != 0 || !strings.Contains(strings.Join(strings.Fields(got.out), " "), "0 done; 1 refused or failed; 2 from plan and rules diff: there is a difference; 3 done, but a replica does not serve it yet; 64 not understood, nothing was asked") {
 		t.Errorf("exit %d\n%s%s", got.exit, got.out, got.log)
 	}
 }

@@ -56,7 +56,7 @@ func (*appsCmd) Run(ctx context.Context, p *program) error {
 	return p.showRows(answer, rows, "nothing was published yet; dispatchctl apply FILE")
 }
 
-type explainCmd struct {
+type explainRequestCmd struct {
 	App        string            `help:"Key of an app (default: the default app)."`
 	Device     string            `placeholder:"ID" help:"Device id."`
 	User       string            `placeholder:"ID" help:"User id."`
@@ -75,7 +75,7 @@ type explainCmd struct {
 }
 
 // Run prints the walk. Who asked is written down.
-func (c *explainCmd) Run(ctx context.Context, p *program) error {
+func (c *explainRequestCmd) Run(ctx context.Context, p *program) error {
 	body := map[string]any{}
 	for name, value := range map[string]string{"app": c.App, "device_id": c.Device, "user_id": c.User, "app_version": c.AppVersion, "platform": c.Platform,
 		"channel": c.Channel, "carrier": c.Carrier, "locale": c.Locale, "origin": c.Origin, "address": c.Address, "session": c.Session, "draft": c.Draft} {

@@ -48,15 +48,18 @@ type commands struct {
 	Host     hostCmd     `cmd:"" group:"Changes" help:"Hosts that people may be sent to."`
 	Releases releasesCmd `cmd:"" group:"Changes" help:"List releases, show one, sign an emergency, adopt what is served after a restore."`
 	Override overrideCmd `cmd:"" group:"Changes" help:"What was done on a replica with dispatch override."`
+	Rules    rulesCmd    `cmd:"" group:"Changes" help:"Rules of internal calls: lint, diff, apply, approve, show, switch."`
 	Export   exportCmd   `cmd:"" group:"Changes" help:"Write an app's rules for HAProxy or nginx, or its ranges of buckets."`
 
-	Apps    appsCmd    `cmd:"" group:"Looking" help:"Apps, their regions and endpoints, as they serve."`
-	Explain explainCmd `cmd:"" group:"Looking" help:"Why a request would get its answer."`
-	Fleet   fleetCmd   `cmd:"" group:"Looking" help:"Every replica and what it serves, and how far the newest release has come."`
-	Probes  probesCmd  `cmd:"" group:"Looking" help:"Which hosts are up, since when, and why not."`
-	Traffic trafficCmd `cmd:"" group:"Looking" help:"Answers by the minute."`
-	Pending pendingCmd `cmd:"" group:"Looking" help:"What waits for a second person."`
-	Audit   auditCmd   `cmd:"" group:"Looking" help:"The audit trail: list, export, verify."`
+	Apps     appsCmd     `cmd:"" group:"Looking" help:"Apps, their regions and endpoints, as they serve."`
+	Explain  explainCmd  `cmd:"" group:"Looking" help:"Why a request would get its answer, or why an internal call went where it went."`
+	Fleet    fleetCmd    `cmd:"" group:"Looking" help:"Every replica and what it serves, and how far the newest release has come."`
+	Probes   probesCmd   `cmd:"" group:"Looking" help:"Which hosts are up, since when, and why not."`
+	Traffic  trafficCmd  `cmd:"" group:"Looking" help:"Answers by the minute."`
+	Services servicesCmd `cmd:"" group:"Looking" help:"Services and instances of the region: list, show, queue, and what people decide about them."`
+	Map      mapCmd      `cmd:"" group:"Looking" help:"Who may call whom: rules, versions and their parts of the calls."`
+	Pending  pendingCmd  `cmd:"" group:"Looking" help:"What waits for a second person."`
+	Audit    auditCmd    `cmd:"" group:"Looking" help:"The audit trail: list, export, verify."`
 
 	Token      tokenCmd      `cmd:"" group:"Access" help:"Tokens of pipelines and people."`
 	Completion completionCmd `cmd:"" group:"Access" help:"Print what makes a shell complete these commands."`
@@ -71,7 +74,7 @@ The token is in $DISPATCH_TOKEN or in --token-file; no flag takes it, because ot
 
 A change is confirmed by typing the name of what it changes: at the terminal, or in a script with --confirm NAME. The server compares it, too.
 
-Exit status: 0 done; 1 refused or failed; 2 from plan: there is a difference; 3 done, but a replica does not serve it yet; 64 not understood, nothing was asked.`
+Exit status: 0 done; 1 refused or failed; 2 from plan and rules diff: there is a difference; 3 done, but a replica does not serve it yet; 64 not understood, nothing was asked.`
 
 // The exit statuses that description promises.
 const (

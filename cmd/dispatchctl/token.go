@@ -50,7 +50,7 @@ func (*tokenListCmd) Run(ctx context.Context, p *program) error {
 
 type tokenCreateCmd struct {
 	Name string `arg:"" help:"The person or pipeline that holds it; stands in the audit trail."`
-	Role string `arg:"" enum:"viewer,list-manager,release-engineer,on-call,approver,user-admin,break-glass,administrator" help:"What it may do."`
+	Role string `arg:"" enum:"viewer,list-manager,release-engineer,pipeline,on-call,approver,user-admin,break-glass,administrator" help:"What it may do."`
 	Days int    `default:"90" help:"Until it expires, at most 90."`
 	change
 }
