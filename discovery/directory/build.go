@@ -16,12 +16,14 @@ func (d *Directory) build(all bool) {
 	start := time.Now()
 	d.mu.Lock()
 	all = all || d.all
+	settled := !d.isComplete() && d.settled()
 	if all {
 		d.reports.expire(start)
+	}
+	if all || settled {
 		d.observe(start)
 	}
-	changes := d.rebuild(all, start)
-	settled := !d.isComplete() && d.settled()
+	changes, partial := d.rebuild(all, start), d.partial()
 	called, fresh := d.calls.list(start)
 	view := d.draw(start)
 	view.Calls = called
@@ -30,7 +32,7 @@ func (d *Directory) build(all bool) {
 	clear(d.dirty)
 	d.mu.Unlock()
 
-	d.tables.publish(changes, start)
+	d.tables.publish(changes, partial, start)
 	d.show(view, news)
 	if settled {
 		close(d.complete)
@@ -74,16 +76,27 @@ func (d *Directory) isComplete() bool {
 
 // observe looks how the registries are.
 func (d *Directory) observe(now time.Time) {
-	states, partial := make([]State, len(d.registries)), map[string]string{}
+	states := make([]State, len(d.registries))
 	for i, r := range d.registries {
 		states[i] = r.state(now)
-		if !states[i].OK {
-			partial[r.Name] = states[i].Problem
-		}
 	}
 	d.news = d.news || !slices.EqualFunc(states, d.states, func(a, b State) bool { a.Age, b.Age = 0, 0; return a == b })
 	d.states = states
-	d.tables.away(partial)
+}
+
+// partial are the registries that are away, and why.
+func (d *Directory) partial() map[string]string {
+	var away map[string]string
+	for _, s := range d.states {
+		if s.OK {
+			continue
+		}
+		if away == nil {
+			away = map[string]string{}
+		}
+		away[s.Name] = s.Problem
+	}
+	return away
 }
 
 // rebuild merges what is dirty, judges it, or everything, and returns the tables that

@@ -20,12 +20,6 @@ const (
 	sharedFor = 15 * time.Second
 )
 
-// The words of Scale.
-const (
-	isolated   = "isolated"
-	suspicious = "suspicious"
-)
-
 // verdicts are the newest about each instance.
 type verdicts struct {
 	by  map[key]Verdict
@@ -110,9 +104,9 @@ func (d *Directory) judge(s *service, now time.Time) (scale map[string]route.Sca
 		word := ""
 		switch {
 		case isolate:
-			word = isolated
+			word = route.Isolated
 		case refuse || !e.queued.IsZero():
-			word = suspicious
+			word = route.Suspicious
 		}
 		if word != "" {
 			if scale == nil {

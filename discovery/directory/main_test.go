@@ -36,6 +36,7 @@ type book struct {
 	problems map[string]error // of single lists
 	hidden   map[string]bool  // names that the catalogue lacks
 	hangs    bool             // the catalogue does not answer
+	silent   bool             // no list comes
 	changed  chan struct{}
 	asked    int // how often for the catalogue
 	watches  int // that run
@@ -82,8 +83,12 @@ func (b *book) Watch(ctx context.Context, name string, out discovery.Observer) e
 	var told uint64
 	for ctx.Err() == nil {
 		b.mu.Lock()
-		page, problem, changed := b.pages[name], errors.Join(b.problem, b.problems[name]), b.changed
+		page, problem, changed, silent := b.pages[name], errors.Join(b.problem, b.problems[name]), b.changed, b.silent
 		b.mu.Unlock()
+		if silent {
+			<-ctx.Done()
+			return nil
+		}
 		if problem == nil && (page.Version > told || told == 0) {
 			told = max(page.Version, 1)
 			page.Version = told

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"dispatch.example/dispatch/discovery/route"
 	"dispatch.example/dispatch/internal/fault"
 )
 
@@ -37,7 +38,7 @@ func (s *Server) prometheus(w http.ResponseWriter, _ *http.Request) error {
 	all := []target{}
 	for _, service := range v.Services {
 		for i := range service.Instances {
-			if in := &service.Instances[i]; in.Scale == nil || in.Scale.Why != suspicious {
+			if in := &service.Instances[i]; in.Scale == nil || in.Scale.Why != route.Suspicious {
 				all = append(all, in.target())
 			}
 		}

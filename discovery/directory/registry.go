@@ -30,6 +30,7 @@ type registry struct {
 	own     []string  // its name: the sources of an entry that nobody else has
 	since   time.Time // when its names were last read, or the Directory made
 	heard   bool      // its names were read once
+	read    bool      // and so was the list of each
 	problem error     // why they cannot be read now; nil: they can
 	watches map[string]*watch
 }
@@ -207,10 +208,10 @@ func (d *Directory) heard(w *watch, s discovery.Snapshot) {
 		}
 	}
 	if rejected := w.suspects(s.Rejected, time.Now()); len(rejected)+len(w.rejected) > 0 {
-		w.rejected, d.suspects = rejected, nil
+		w.rejected, d.suspects, d.news = rejected, nil, true
 	}
 	d.regroup(w, groups)
-	w.heard, w.since, w.elsewhere, d.news = true, time.Time{}, elsewhere, true
+	w.heard, w.since, w.elsewhere = true, time.Time{}, elsewhere
 	poke(d.wake)
 }
 
@@ -307,11 +308,19 @@ func (w *watch) empty() bool {
 
 // settled says whether everything that a registry has was heard, or that it is away.
 func (r *registry) settled() bool {
-	if r.problem != nil || !r.heard {
-		return r.problem != nil
-	}
+	return r.problem != nil || r.heard && r.every(func(w *watch) bool {
+		return w.heard || w.refused != nil || w.watcher != nil && w.watcher.State().Problem != nil
+	})
+}
+
+// complete says whether everything that a registry has was heard once.
+func (r *registry) complete() bool {
+	return r.heard && r.every(func(w *watch) bool { return w.heard || w.refused != nil })
+}
+
+func (r *registry) every(is func(*watch) bool) bool {
 	for _, w := range r.watches {
-		if !w.heard && w.refused == nil && (w.watcher == nil || w.watcher.State().Problem == nil) {
+		if !is(w) {
 			return false
 		}
 	}
@@ -321,7 +330,8 @@ func (r *registry) settled() bool {
 // state is how the registry and the directory get along now. A registry is also
 // away when most of its lists cannot be confirmed.
 func (r *registry) state(now time.Time) State {
-	s := State{Name: r.Name, Kind: r.Source.Name(), OK: r.heard, Age: now.Sub(r.since)}
+	r.read = r.read || r.complete()
+	s := State{Name: r.Name, Kind: r.Source.Name(), OK: r.read, Age: now.Sub(r.since)}
 	var problems int
 	var first string
 	youngest := time.Duration(-1)
@@ -348,6 +358,8 @@ func (r *registry) state(now time.Time) State {
 		s.OK, s.Problem = false, r.problem.Error()
 	case !r.heard:
 		s.Problem = "it has not answered yet"
+	case !r.read && problems == 0:
+		s.Problem = "its services are still being read"
 	case problems > 0:
 		s.Problem = fmt.Sprintf("%d of %d services cannot be confirmed; %s", problems, len(r.watches), first)
 		if 2*problems > len(r.watches) {

@@ -67,20 +67,14 @@ func newTables() *tables {
 		waiting: map[string]map[*waiter]bool{}, encoded: map[span]*answer{}, lists: newRecent()}
 }
 
-// away replaces what is told about registries that are away.
-func (t *tables) away(partial map[string]string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !maps.Equal(t.partial, partial) {
-		t.partial = partial
-	}
-}
-
 // publish takes tables into a new version and wakes those who wait for one of them.
-// Loads alone wake nobody: every instance sends one each 10 s.
-func (t *tables) publish(changes []*table, now time.Time) {
+// Loads alone wake nobody: every instance sends one each 10 s. Which registries are
+// away changes together with the lists, or a caller would let go of instances that a
+// registry that is back is about to name.
+func (t *tables) publish(changes []*table, partial map[string]string, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.partial = partial
 	if t.bury(now); len(changes) == 0 {
 		return
 	}
