@@ -98,7 +98,9 @@ func (l *linter) service(name string) bool {
 		return true
 	}
 	hint := "it must run somewhere before it has a rule"
-	full := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !strings.HasSuffix(n, "."+name) })
+	full := slices.DeleteFunc(slices.Clone(names), func(n string) bool {
+		return !strings.HasSuffix(n, "."+name) && !strings.HasPrefix(n, name+".")
+	})
 	if len(full) > 0 {
 		hint = "write the full name: " + strings.Join(full, ", ")
 	} else if near := nearest(name, names); near != "" {

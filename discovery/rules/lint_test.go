@@ -95,6 +95,7 @@ func TestLint(t *testing.T) {
 		"a service that nobody runs": {"order-core", "order-cor", []string{`order-core.yaml:1: service: no service is named order-cor (did you mean order-core?)`}},
 		"a service unlike all":       {"order-core", "x", []string{`order-core.yaml:1: service: no service is named x (it must run somewhere before it has a rule)`}},
 		"B13 a short name":           {"order-core", "control", []string{`order-core.yaml:1: service: no service is named control (write the full name: pay-ledger.control)`}},
+		"B13 a server":               {"order-core", "pay-ledger", []string{`service: no service is named pay-ledger (write the full name: pay-ledger.control, pay-ledger.rpc)`}},
 		"T65 nobody takes traffic": {"weight: 70}\nfallback: {version: v2.3.0, weight: 30", "weight: 0}\nfallback: {version: v2.3.0, weight: 0",
 			[]string{`order-core.yaml:4: strategy.weight: no version takes traffic: every call would be an error`}},
 		"several at once": {"order-core\nupdated: 2026-11-30T09:00:00Z\nselector: {cluster: production, region: cn-hangzhou", "ordercore\nupdated: 2026-11-30T09:00:00Z\nselector: {cluster: prodution, region: cn-hangzho",
