@@ -122,21 +122,36 @@ func (m Inner) Verdicts(ctx context.Context) ([]directory.Verdict, error) {
 	return list, nil
 }
 
-// checkBatch looks at what callers sent before any of it is stored.
-func checkBatch(b wire.Batch) error {
+// storable leaves out what cannot be stored of a batch, and says why. One record that a
+// caller made badly must not cost the others.
+func storable(b wire.Batch) (wire.Batch, fault.Problems) {
 	var p fault.Problems
-	for i, r := range b.Records {
-		checkText(&p, fmt.Sprintf("records[%d].id", i), r.ID, maxName)
-		checkText(&p, fmt.Sprintf("records[%d].caller", i), r.Caller, maxName)
-		checkText(&p, fmt.Sprintf("records[%d].service", i), r.Service, maxName)
-		checkText(&p, fmt.Sprintf("records[%d].reason", i), string(r.Reason), maxAction)
+	fine := func(check func()) bool {
+		before := len(p)
+		check()
+		return len(p) == before
 	}
-	for i, v := range b.Views {
-		checkText(&p, fmt.Sprintf("views[%d].key", i), v.Key, maxTarget)
-		checkText(&p, fmt.Sprintf("views[%d].service", i), v.Service, maxName)
-		if v.Digest != "" {
-			checkText(&p, fmt.Sprintf("views[%d].digest", i), v.Digest, maxStream)
+	out := wire.Batch{Caller: b.Caller}
+	for i, r := range b.Records {
+		if fine(func() {
+			checkText(&p, fmt.Sprintf("records[%d].id", i), r.ID, maxName)
+			checkText(&p, fmt.Sprintf("records[%d].caller", i), r.Caller, maxName)
+			checkText(&p, fmt.Sprintf("records[%d].service", i), r.Service, maxName)
+			checkText(&p, fmt.Sprintf("records[%d].reason", i), string(r.Reason), maxAction)
+		}) {
+			out.Records = append(out.Records, r)
 		}
 	}
-	return p.Err("bad_records", "the records of picks cannot be stored")
+	for i, v := range b.Views {
+		if fine(func() {
+			checkText(&p, fmt.Sprintf("views[%d].key", i), v.Key, maxTarget)
+			checkText(&p, fmt.Sprintf("views[%d].service", i), v.Service, maxName)
+			if v.Digest != "" {
+				checkText(&p, fmt.Sprintf("views[%d].digest", i), v.Digest, maxStream)
+			}
+		}) {
+			out.Views = append(out.Views, v)
+		}
+	}
+	return out, p
 }

@@ -47,13 +47,14 @@ type viewRow struct {
 func (viewRow) TableName() string { return "inner_views" }
 
 // SaveRecords keeps picks, and the views and lists that they name. What is there
-// already stays, so a batch may come twice. Lists go first and records last: no record
+// already stays, so a batch may come twice; what cannot be stored is left out. Lists go first and records last: no record
 // names what is not there. It is no change and has no audit row. Once in a while it
 // drops a batch of what is old.
 func (m Inner) SaveRecords(ctx context.Context, b wire.Batch, lists map[string][]discovery.Instance) error {
 	s := m.s
-	if err := checkBatch(b); err != nil {
-		return err
+	b, problems := storable(b)
+	if len(problems) > 0 {
+		s.log.WarnContext(ctx, "records of picks are left out", "caller", b.Caller, "problems", len(problems), "first", problems[0].String())
 	}
 	services := map[string]string{}
 	for _, v := range b.Views {

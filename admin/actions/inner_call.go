@@ -38,6 +38,9 @@ func (a *Actions) ExplainCall(ctx context.Context, _ Actor, id string) (CallExpl
 		return CallExplained{}, fmt.Errorf("look up call %s: %w", id, err)
 	}
 	out := CallExplained{Record: pick.Record}
+	if out.Record.Lane.Key != "" {
+		out.Record.Lane.Key = hiddenKey
+	}
 	if pick.Record.Reason == route.ByOverride {
 		out.Standing = CallConfigured
 		return out, nil
@@ -57,6 +60,9 @@ func (a *Actions) ExplainCall(ctx context.Context, _ Actor, id string) (CallExpl
 	}
 	return out, nil
 }
+
+// hiddenKey stands for what kept a call on its version: it may be the id of a person.
+const hiddenKey = "(hidden)"
 
 // callsSampled is one in how many ordinary calls a caller records, unless it says otherwise.
 const callsSampled = 1000

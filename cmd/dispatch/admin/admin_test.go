@@ -251,8 +251,8 @@ func (c *control) build(wrap func(*store.Store) actions.Ledger) {
 	c.store, c.keys, c.keeper, c.do = st, keys, keeper, do
 }
 
-// second is another control node on the same database, with the same keys and tokens.
-func (c *control) second() *control {
+// sibling is another control node on the same database, with the same keys and tokens.
+func (c *control) sibling() *control {
 	other := *c
 	other.dir = c.t.TempDir()
 	must(c.t, os.CopyFS(filepath.Join(other.dir, "keys"), os.DirFS(filepath.Join(c.dir, "keys"))))
@@ -260,10 +260,16 @@ func (c *control) second() *control {
 		must(c.t, os.Chmod(filepath.Join(other.dir, "keys", entry.Name()), 0o600))
 	}
 	other.start(nil)
+	return &other
+}
+
+// second is a sibling that serves the newest release.
+func (c *control) second() *control {
+	other := c.sibling()
 	newest, err := other.store.Latest(c.t.Context(), release.StreamEdge)
 	must(c.t, err)
 	must(c.t, other.keeper.Accept(c.t.Context(), newest, other.store, "database"))
-	return &other
+	return other
 }
 
 func (c *control) approve(host string) {
