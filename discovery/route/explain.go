@@ -64,15 +64,13 @@ func (t *Table) Explain(q Query, draw uint64) Explanation {
 	} else {
 		x.Chosen = choice.Instance.Address.String()
 	}
-	envs := t.envs(q)
-	for _, env := range envs[:choice.Step] {
-		x.Steps = append(x.Steps, t.step(env, q.Person))
-		x.Shadowed = t.shadowed(env)
+	env, base := t.envs(q)
+	x.Steps = []Step{t.step(env, q.Person)}
+	if choice.Step == 2 {
+		env = base
+		x.Steps = append(x.Steps, t.step(base, q.Person))
 	}
-	if len(x.Steps) == 0 { // the caller has no env
-		return x
-	}
-	env := envs[choice.Step-1]
+	x.Shadowed = t.shadowed(env)
 	if c := t.cells[env]; c != nil {
 		t.explainCell(&x, c, t.membersOf(c, env), q)
 	}
@@ -117,7 +115,7 @@ func (t *Table) membersOf(c *cell, env string) *members {
 
 func (t *Table) explainCell(x *Explanation, c *cell, m *members, q Query) {
 	x.AllCold = c.cold
-	switch _, at := c.choose(q, x.Draw); at {
+	switch _, at := c.choose(&q, x.Draw); at {
 	case onOwn:
 		own := m.own[q.Person]
 		x.AllCold = cold(own)

@@ -57,7 +57,7 @@ func TestExplainSaysWhyNobodyServes(t *testing.T) {
 	if want := []Side{{"v2.3.1", 70, 0, 1, 0}, {"v2.3.0", 30, 0, 1, 0}}; !slices.Equal(x.Sides, want) {
 		t.Errorf("sides %+v, want %+v", x.Sides, want)
 	}
-	if !strings.Contains(x.Problem, "isolated: 1, weight 0: 1") {
+	if !strings.Contains(x.Problem, "isolated (1), weight 0 (1)") {
 		t.Error(x.Problem)
 	}
 }

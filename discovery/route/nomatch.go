@@ -1,6 +1,7 @@
 package route
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,28 +40,21 @@ func (e *NoMatch) Error() string {
 	if e.First != nil {
 		fmt.Fprintf(&b, ", nor before that for %s", e.First.asked())
 	}
-	if e.Idle != "" {
-		fmt.Fprintf(&b, ": those that match take no calls (%s)", e.Idle)
-	}
 	return b.String() + "; try: " + e.Hint()
 }
 
 // asked is one step: what was asked for and what was left.
 func (e *NoMatch) asked() string {
-	rule := "no rule"
+	rule, idle := "no rule", ""
 	if e.Rule != "" {
 		rule = "rule " + e.Rule
 	}
-	return fmt.Sprintf("cluster %s, region %s, env %s, version %s (%s; %d known, left after each filter: %d, %d, %d, %d)",
-		orAny(e.Want.Cluster), orAny(e.Want.Region), orAny(e.Want.Env), orAny(e.Want.Version),
-		rule, e.Known, e.Counts.Cluster, e.Counts.Region, e.Counts.Env, e.Counts.Version)
-}
-
-func orAny(value string) string {
-	if value == "" {
-		return "any"
+	if e.Idle != "" {
+		idle = ", who take no calls: " + e.Idle
 	}
-	return value
+	return fmt.Sprintf("cluster %s, region %s, env %s, version %s (%s; %d known, left after each filter: %d, %d, %d, %d%s)",
+		cmp.Or(e.Want.Cluster, "none"), cmp.Or(e.Want.Region, "any"), cmp.Or(e.Want.Env, "none"), cmp.Or(e.Want.Version, "any"),
+		rule, e.Known, e.Counts.Cluster, e.Counts.Region, e.Counts.Env, e.Counts.Version, idle)
 }
 
 // Hint is the operator's next step.
@@ -98,13 +92,12 @@ func (t *Table) noMatch(q Query) *NoMatch {
 	if e := kept.Load(); e != nil && e.Lane == q {
 		return e
 	}
-	var e *NoMatch
-	for _, env := range t.envs(q) {
-		if env != "" || e == nil {
-			first := e
-			e = t.noMatchIn(env, q)
-			e.First = first
-		}
+	env, base := t.envs(q)
+	e := t.noMatchIn(env, q)
+	if base != "" {
+		first := e
+		e = t.noMatchIn(base, q)
+		e.First = first
 	}
 	kept.Store(e)
 	return e
@@ -186,7 +179,7 @@ func (t *Table) passes(a ask, in *discovery.Instance, left *Counts) bool {
 	return true
 }
 
-// idle says why those that pass take no calls, as "weight 0: 2, isolated: 1".
+// idle says why those that pass take no calls, as "isolated (1), weight 0 (2)".
 func (t *Table) idle(a ask) string {
 	var reasons []string
 	counts := map[string]int{}
@@ -208,7 +201,7 @@ func (t *Table) idle(a ask) string {
 	}
 	slices.Sort(reasons)
 	for i, why := range reasons {
-		reasons[i] = fmt.Sprintf("%s: %d", why, counts[why])
+		reasons[i] = fmt.Sprintf("%s (%d)", why, counts[why])
 	}
 	return strings.Join(reasons, ", ")
 }

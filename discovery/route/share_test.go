@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"dispatch.example/dispatch/discovery"
+	"dispatch.example/dispatch/discovery/rules"
 )
 
 func TestVersionShares(t *testing.T) {
@@ -108,6 +109,14 @@ func TestInstanceShares(t *testing.T) {
 			wantShares(t, tally(t, table(made(c.instances...), c.scale), Query{}, idOf), c.want)
 		})
 	}
+}
+
+// Direct knows no proportions: the weights and scales of a registry may be what is wrong.
+func TestDirectIsUniform(t *testing.T) {
+	t.Parallel()
+	in := Input{Service: "order-core", Home: home(), Direct: true, Scale: map[string]Scale{"i0002": {200, Hot}, "i0003": {0, Ejected}},
+		Instances: made(weight(1), weight(300), version("v1"), version("v1"))}
+	wantShares(t, tally(t, Compile(in), Query{}, idOf), map[string]float64{"i0000": 1. / 3, "i0001": 1. / 3, "i0002": 1. / 3})
 }
 
 // T68: a thousand callers that each pick once from a table of their own.
@@ -211,24 +220,27 @@ func TestKeyPointsAreFixed(t *testing.T) {
 	}
 }
 
-// Callers who are the first few per cent of one version are not those of the next.
-func TestNextVersionHasOtherFirstKeys(t *testing.T) {
+// The first few per cent of one version are not those of the next, nor of another
+// service: nobody is always first.
+func TestFirstKeysDiffer(t *testing.T) {
 	t.Parallel()
-	next := split(5, 95)
+	all := made(version("v2.4.0"), version("v2.3.1"), version("v2.3.0"))
+	next, other := split(5, 95), split(5, 95)
 	next.Strategy.Version, next.Fallback.Version = "v2.4.0", "v2.3.1"
-	a := table(made(version("v2.3.1"), version("v2.3.0")), nil, split(5, 95))
-	b := table(made(version("v2.4.0"), version("v2.3.1")), nil, next)
-	again := 0
-	for i := range 10_000 {
-		q := Query{Key: fmt.Sprint(i)}
-		one, _ := a.Pick(q, 0)
-		other, _ := b.Pick(q, 0)
-		if one.Reason == ByRule && other.Reason == ByRule {
-			again++
+	other.Service = "stock-core"
+	for name, r := range map[string]rules.Rule{"version": next, "service": other} {
+		a, b, again := table(all, nil, split(5, 95)), table(all, nil, r), 0
+		for i := range 10_000 {
+			q := Query{Key: fmt.Sprint(i)}
+			one, _ := a.Pick(q, 0)
+			another, _ := b.Pick(q, 0)
+			if one.Reason == ByRule && another.Reason == ByRule {
+				again++
+			}
 		}
-	}
-	if again > 60 { // 25 by chance, of 500
-		t.Errorf("%d of the same keys are first again", again)
+		if again > 60 { // 25 by chance, of 500
+			t.Errorf("another %s: %d of the same keys are first again", name, again)
+		}
 	}
 }
 

@@ -69,43 +69,46 @@ func (t *Table) Input() Input { return t.in }
 // Pick chooses. draw is any uniform random number. The error is a *NoMatch, made
 // once for each lane.
 func (t *Table) Pick(q Query, draw uint64) (Choice, error) {
-	choice := Choice{Reason: ByNobody}
-	for step, env := range t.envs(q) {
-		if env == "" {
-			continue
-		}
-		choice.Step = step + 1
-		c := t.cells[env]
-		if c == nil {
-			choice.Rule = nil
-			continue
-		}
-		choice.Rule = c.rule
-		p, at := c.choose(q, draw)
-		if at == nowhere {
-			continue
-		}
-		choice.Instance = &t.in.Instances[p.draw(draw)]
-		choice.Reason = t.reason(c, at)
-		return choice, nil
+	env, base := t.envs(q)
+	choice := t.pickIn(env, &q, draw)
+	choice.Step = 1
+	if choice.Instance == nil && base != "" {
+		choice = t.pickIn(base, &q, draw)
+		choice.Step = 2
 	}
-	return choice, t.noMatch(q)
+	if choice.Instance == nil {
+		return choice, t.noMatch(q)
+	}
+	return choice, nil
 }
 
-// envs are those of the two steps; an empty one is not asked.
-func (t *Table) envs(q Query) [2]string {
-	env := q.Env
+// envs are those of the two steps; an empty base is not asked.
+func (t *Table) envs(q Query) (env, base string) {
+	env, base = q.Env, q.Base
 	if env == "" {
 		env = t.in.Home.Env
 	}
-	if q.Base == env {
-		return [2]string{env}
+	if base == env {
+		base = ""
 	}
-	return [2]string{env, q.Base}
+	return env, base
+}
+
+// pickIn is one step. Without an Instance it found nobody.
+func (t *Table) pickIn(env string, q *Query, draw uint64) Choice {
+	c := t.cells[env]
+	if c == nil {
+		return Choice{Reason: ByNobody}
+	}
+	p, at := c.choose(q, draw)
+	if at == nowhere {
+		return Choice{Rule: c.rule, Reason: ByNobody}
+	}
+	return Choice{Instance: &t.in.Instances[p.draw(draw)], Rule: c.rule, Reason: t.reason(c, at)}
 }
 
 // choose gives the pool that the pick draws from.
-func (c *cell) choose(q Query, draw uint64) (pool, seat) {
+func (c *cell) choose(q *Query, draw uint64) (pool, seat) {
 	if own := c.own[q.Person]; len(own) > 0 {
 		return own, onOwn
 	}
