@@ -118,6 +118,9 @@ func (v *visit) navigation() []link {
 		{"/changes", "changes", "list-releases"},
 		{"/audit", "audit", "list-audit"},
 		{"/fleet", "fleet", "show-fleet"},
+		{"/map", "map", "show-map"},
+		{"/services", "services", "show-directory"},
+		{"/queues", "queues", "show-directory"},
 		{"/access", "access", "list-accounts"},
 		{"/settings", "settings", "show-settings"},
 	} {

@@ -24,6 +24,7 @@ func samples() map[string]any {
 	return map[string]any{
 		"error": nil, "home": homePage{}, "emergency": &emergencyPage{}, "explain": explainPage{}, "fleet": fleetPage{},
 		"events": progress{}, "effect": effectPage{},
+		"map": &mapPage{}, "services": servicesPage{}, "service": &servicePage{}, "queues": queuesPage{}, "calls": callsPage{},
 		"access": accessPage{}, "account": accountPage{}, "login": loginPage{},
 		"gray": []actions.GrayStatus{}, "grayrun": grayPage{}, "graypreview": grayPreview{},
 		"changes": changesPage{}, "draft": draftPage{}, "draft_edit": editPage{}, "release": releasePage{}, "diff": diffPage{},

@@ -13,7 +13,7 @@ type page struct {
 
 // table is every page.
 func table() []page {
-	return slices.Concat(atNight(), ofWork(), ofRecords(), ofAccess(), ofAccounts(), ofEvents())
+	return slices.Concat(atNight(), ofWork(), ofInner(), ofRecords(), ofAccess(), ofAccounts(), ofEvents())
 }
 
 // atNight is what the one on call needs.
@@ -63,6 +63,20 @@ func ofWork() []page {
 		{"review", "POST /releases/{n}/review", (*visit).review},
 		{"diff-releases", "GET /releases/{a}/diff/{b}", (*visit).diff},
 		{"show-app", "GET /rules", (*visit).rules},
+	}
+}
+
+// ofInner are the services that call each other.
+func ofInner() []page {
+	return []page{
+		{"show-map", "GET /map", (*visit).callMap},
+		{"switch-rules", "POST /map/switch", (*visit).switchRules},
+		{"show-directory", "GET /services", (*visit).services},
+		{"show-directory", "GET /services/{name}", (*visit).service},
+		{"judge-instance", "POST /services/{name}", (*visit).judge},
+		{"explain-call", "GET /calls", (*visit).calls},
+		{"show-directory", "GET /queues", (*visit).queues},
+		{"judge-instance", "POST /queues", (*visit).decide},
 	}
 }
 

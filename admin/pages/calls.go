@@ -1,0 +1,79 @@
+package pages
+
+import (
+	"fmt"
+	"strings"
+
+	"dispatch.example/dispatch/admin/actions"
+	"dispatch.example/dispatch/discovery/route"
+)
+
+// callsPage is the question why a call went where it went, and the answer.
+type callsPage struct {
+	ID     string
+	Answer *callAnswer
+}
+
+// callAnswer is an answer with its bars.
+type callAnswer struct {
+	actions.CallExplained
+	Reason string // in words
+	Sides  []callSide
+	Rule   string // its file; empty: none counted
+}
+
+// callSide is a version's part, and where its piece of the bar is.
+type callSide struct {
+	route.Side
+	Class    string
+	X, Width float64
+	Drawn    bool // the draw fell here
+}
+
+// calls explains the pick that the address names.
+func (v *visit) calls() error {
+	page := callsPage{ID: strings.TrimSpace(v.r.URL.Query().Get("id"))}
+	if page.ID == "" {
+		return v.show("calls", page)
+	}
+	explained, err := v.do.ExplainCall(v.r.Context(), v.Actor, page.ID)
+	if err != nil {
+		return v.refuse("calls", page, err)
+	}
+	page.Answer = v.callAnswer(explained)
+	return v.show("calls", page)
+}
+
+func (v *visit) callAnswer(explained actions.CallExplained) *callAnswer {
+	a := &callAnswer{CallExplained: explained, Reason: v.word("calls.reason.", string(explained.Record.Reason))}
+	ex := explained.Explanation
+	if ex == nil {
+		return a
+	}
+	if ex.Rule != nil {
+		a.Rule = ruleText(*ex.Rule)
+	}
+	var shares []float64
+	for _, side := range ex.Sides {
+		shares = append(shares, side.Effective)
+	}
+	x, width := pieces(shares)
+	for i, side := range ex.Sides {
+		a.Sides = append(a.Sides, callSide{Side: side, Class: fmt.Sprintf("s%d", min(i, maxSeries)+1), X: x[i], Width: width[i], Drawn: side.Version == drawnVersion(ex)})
+	}
+	return a
+}
+
+// drawnVersion is the version that the draw chose, empty where it chose none by a rule.
+func drawnVersion(ex *route.Explanation) string {
+	switch {
+	case ex.Rule == nil:
+		return ""
+	case ex.Reason == route.ByRule:
+		return ex.Rule.Strategy.Version
+	case ex.Reason == route.ByFallback && ex.Rule.Fallback != nil:
+		return ex.Rule.Fallback.Version
+	default:
+		return ""
+	}
+}
