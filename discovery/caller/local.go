@@ -30,6 +30,9 @@ const (
 func (c *Caller) watchRegistry(ctx context.Context) {
 	var watches sync.WaitGroup
 	for _, name := range c.opt.Services {
+		if c.overrides[name] != nil {
+			continue
+		}
 		w, err := discovery.NewWatcher(c.opt.Registry, name, c.log)
 		if err != nil {
 			c.troubles.note("registry", err, "service", name)

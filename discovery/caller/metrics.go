@@ -158,12 +158,11 @@ func (t *troubles) note(kind string, err error, args ...any) {
 	if err != nil {
 		t.count.WithLabelValues(kind).Inc()
 	}
-	log := t.log.With("kind", kind).With(args...)
 	switch {
 	case err != nil && before == nil:
-		log.Warn("calls go by what was known before", "err", err)
+		t.log.With(args...).Warn("calls go by what was known before", "kind", kind, "err", err)
 	case err == nil && before != nil:
-		log.Info("well again", "was", before)
+		t.log.With(args...).Info("well again", "kind", kind, "was", before)
 	}
 }
 

@@ -106,26 +106,33 @@ func (c *Caller) choose(to *route.Choice, e *entry, lane *route.Query, draw uint
 }
 
 // chooseDirect is the pick that needs no engine: any instance in the caller's
-// cluster and the lane's env that may have traffic at all.
+// cluster and the lane's env that may have traffic at all. Developers' instances
+// stay their own.
 func chooseDirect(in *route.Input, lane route.Query, draw uint64) (route.Choice, error) {
-	env := cmp.Or(lane.Env, in.Home.Env)
-	for step, env := range []string{env, lane.Base} {
-		if env == "" || step == 1 && env == cmp.Or(lane.Env, in.Home.Env) {
-			continue
-		}
-		var fits []int
-		for i := range in.Instances {
-			if at := &in.Instances[i]; at.Env == env && at.Cluster == in.Home.Cluster && at.Share() > 0 && !out(in.Scale[at.ID]) {
-				fits = append(fits, i)
+	envs, versions := []string{cmp.Or(lane.Env, in.Home.Env)}, []string{""}
+	if lane.Base != "" && lane.Base != envs[0] {
+		envs = append(envs, lane.Base)
+	}
+	if in.Isolate {
+		versions = []string{cmp.Or(lane.Person, route.Base), route.Base}
+	}
+	for step, env := range envs {
+		for _, version := range versions {
+			var fits []*discovery.Instance
+			for i := range in.Instances {
+				at := &in.Instances[i]
+				if at.Cluster == in.Home.Cluster && at.Env == env && (version == "" || at.Version == version) && at.Share() > 0 && !out(in.Scale[at.ID]) {
+					fits = append(fits, at)
+				}
 			}
-		}
-		if len(fits) > 0 {
-			at, _ := bits.Mul64(draw, uint64(len(fits)))
-			return route.Choice{Instance: &in.Instances[fits[at]], Reason: route.ByDirect, Step: step + 1}, nil
+			if len(fits) > 0 {
+				at, _ := bits.Mul64(draw, uint64(len(fits)))
+				return route.Choice{Instance: fits[at], Reason: route.ByDirect, Step: step + 1}, nil
+			}
 		}
 	}
 	return route.Choice{Reason: route.ByNobody}, &route.NoMatch{Service: in.Service, Lane: lane, Known: len(in.Instances),
-		Want: discovery.Coordinates{Cluster: in.Home.Cluster, Region: in.Home.Region, Env: env}}
+		Want: discovery.Coordinates{Cluster: in.Home.Cluster, Env: envs[0], Version: versions[len(versions)-1]}}
 }
 
 // out says whether a person or the directory took an instance out.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -212,6 +213,31 @@ func TestOverrides(t *testing.T) {
 		t.Errorf("candidates: %v", all)
 	}
 }
+
+// B09: with an override the registry is not asked.
+func TestOverrideDoesWithoutTheRegistry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		self := home()
+		self.Env = "test"
+		c := started(t, nil, Options{Self: self, Registry: untouched{t}, Services: []string{"orders"}, Overrides: []string{"orders@10.0.0.1:80"}})
+		ready(t, c)
+		if got := among(picks(t.Context(), c, "orders", 100)); got != "10.0.0.1:80" {
+			t.Errorf("picks went to %s", got)
+		}
+	})
+}
+
+// untouched is a registry that must not be asked.
+type untouched struct{ t *testing.T }
+
+func (untouched) Name() string { return "untouched" }
+func (untouched) Close()       {}
+func (u untouched) Watch(_ context.Context, service string, _ discovery.Observer) error {
+	u.t.Errorf("asked for %s", service)
+	return nil
+}
+func (untouched) Register(context.Context, discovery.Instance) (discovery.Lease, error) { return nil, nil }
 
 // B11: production refuses overrides unless told otherwise. All mistakes are listed.
 func TestOptionsAreChecked(t *testing.T) {

@@ -72,7 +72,7 @@ func (c *Caller) checkReady(loaded bool) {
 		return
 	default:
 	}
-	if loaded && (len(c.opt.Services) == 0 || len(c.missing()) == 0) {
+	if named := len(c.opt.Services) > 0; named && len(c.missing()) == 0 || !named && loaded {
 		close(c.ready)
 	}
 }
