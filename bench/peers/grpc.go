@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/resolver"
-	"google.golang.org/grpc/serviceconfig"
 )
 
 // GRPC picks with a balancer of grpc-go; config is its service config. Reports of
@@ -32,7 +31,7 @@ func GRPC(name, config string, n int) (Picker, func(), error) {
 		if err != nil {
 			return nil, nil, fmt.Errorf("config of %s: %w", name, err)
 		}
-		state.BalancerConfig = parsed.(serviceconfig.LoadBalancingConfig)
+		state.BalancerConfig = parsed
 	}
 	if err := b.UpdateClientConnState(state); err != nil {
 		return nil, nil, fmt.Errorf("start %s: %w", name, err)
