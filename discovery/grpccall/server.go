@@ -1,0 +1,94 @@
+package grpccall
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"dispatch.example/dispatch/discovery/baggage"
+)
+
+// The metadata keys, as gRPC spells names of headers. They are fixed.
+var (
+	baggageKey = strings.ToLower(baggage.Header)
+	personKey  = strings.ToLower(baggage.PersonHeader)
+)
+
+// ServerOptions put the lane of each call into its context, where it counts before
+// the process's own, and count the calls in work, for the load that heartbeats
+// report; nil counts nothing.
+func ServerOptions(inWork *atomic.Int64) []grpc.ServerOption {
+	if inWork == nil {
+		inWork = &atomic.Int64{}
+	}
+	return []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+			inWork.Add(1)
+			defer inWork.Add(-1)
+			ctx, err := incoming(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return handle(ctx, req)
+		}),
+		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+			inWork.Add(1)
+			defer inWork.Add(-1)
+			ctx, err := incoming(stream.Context())
+			if err != nil {
+				return err
+			}
+			return handle(srv, within{stream, ctx})
+		}),
+	}
+}
+
+// StripBaggage takes the lane out of calls that come from outside: who may be routed
+// where is not theirs to say. Baggage of others stays. It goes before ServerOptions.
+func StripBaggage() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+			return handle(stripped(ctx), req)
+		}),
+		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+			return handle(srv, within{stream, stripped(stream.Context())})
+		}),
+	}
+}
+
+func incoming(ctx context.Context) (context.Context, error) {
+	person := ""
+	if by := metadata.ValueFromIncomingContext(ctx, personKey); len(by) > 0 {
+		person = by[0]
+	}
+	ctx, err := baggage.In(ctx, metadata.ValueFromIncomingContext(ctx, baggageKey), person)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	return ctx, nil
+}
+
+func stripped(ctx context.Context) context.Context {
+	md, _ := metadata.FromIncomingContext(ctx) // a copy
+	rest := baggage.Strip(md[baggageKey])
+	delete(md, personKey)
+	delete(md, baggageKey)
+	if rest != "" {
+		md[baggageKey] = []string{rest}
+	}
+	return metadata.NewIncomingContext(ctx, md)
+}
+
+// within is a stream with another context.
+type within struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+// Context implements grpc.ServerStream.
+func (w within) Context() context.Context { return w.ctx }
