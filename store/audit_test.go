@@ -253,6 +253,7 @@ func TestServingAccountWithoutRightsToHistory(t *testing.T) {
 	must(t, s.SaveReplicas(t.Context(), []fleet.Member{member("r1", time.Now(), 3)}))
 	must(t, s.Adopt(t.Context(), next(3, 9, "c.example")))
 	useConsole(t, s)
+	useInner(t, s)
 	if n, err := s.Reseal(t.Context(), 0); err != nil || n != 0 {
 		t.Errorf("Reseal = %d, %v", n, err)
 	}

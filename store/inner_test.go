@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"gorm.io/gorm"
+
 	"dispatch.example/dispatch/discovery"
 	"dispatch.example/dispatch/discovery/directory"
 	"dispatch.example/dispatch/discovery/route"
@@ -363,4 +365,62 @@ func TestWhatCannotBeStoredIsLeftOut(t *testing.T) {
 			}
 		}
 	})
+}
+
+// useInner writes, changes and drops one of each thing that the inner layer keeps.
+func useInner(t *testing.T, s *Store) {
+	t.Helper()
+	list := map[string][]discovery.Instance{"sha-1": instances("order-core", 300)}
+	for n := range 2 {
+		must(t, s.Inner().SaveReports(t.Context(), []wire.Report{report("a", time.UnixMilli(1), 5)}))
+		list["sha-2"] = append(list["sha-1"], instance("order-core", 900))
+		must(t, s.Inner().SaveRecords(t.Context(), batch("a", s.now(), fmt.Sprint("sha-", n+1)), list))
+	}
+	must(t, s.write(t.Context(), func(tx *gorm.DB) error {
+		for _, table := range []any{&reportRow{}, &viewRow{}, &listRow{}} {
+			column := "used"
+			if _, ok := table.(*reportRow); ok {
+				column = "expires"
+			}
+			if err := tx.Model(table).Where("1 = 1").Update(column, 1).Error; err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	must(t, s.Inner().SaveReports(t.Context(), nil))
+	for range 2 {
+		_, err := s.dropOld(t.Context(), s.now().Add(time.Hour))
+		must(t, err)
+	}
+	for _, table := range []any{&reportRow{}, &recordRow{}, &viewRow{}, &listRow{}} {
+		var n int64
+		if err := s.reader.Model(table).Count(&n).Error; err != nil || n != 0 {
+			t.Errorf("%T: %d rows stay, %v", table, n, err)
+		}
+	}
+}
+
+// BenchmarkSaveRecords keeps batches of 1,000 records, the size that a busy caller
+// sends, of one view of 1,000 instances.
+func BenchmarkSaveRecords(b *testing.B) {
+	for _, kind := range []string{"sqlite", "mysql"} {
+		b.Run(kind, func(b *testing.B) {
+			s := openTest(b, newDSN(b, kind), testOptions())
+			lists := map[string][]discovery.Instance{"sha-1": instances("order-core", 1000)}
+			one := batch("a", time.Now(), "sha-1")
+			n := 0
+			for b.Loop() {
+				full := one
+				full.Records = make([]wire.Record, 1000)
+				for i := range full.Records {
+					full.Records[i] = one.Records[0]
+					n++
+					full.Records[i].ID = fmt.Sprint("r-", n)
+				}
+				must(b, s.Inner().SaveRecords(b.Context(), full, lists))
+			}
+			b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "records/s")
+		})
+	}
 }

@@ -2,13 +2,13 @@
 // and the audit chain in SQLite or MySQL. Only the control plane has one; nothing
 // that answers a request waits for it.
 //
-// Store is the whole API. Each exported method is one transaction, except that
-// Append puts blobs in first, in small ones of their own, and counters and records of
-// picks come in batches. A method that changes something takes a Change and writes its audit row
-// in the same transaction; what replicas, probers and browsers' sessions leave here
-// changes nothing and has none. Row
-// types, gorm and SQL stay in this package; errors that a caller can act on are
-// *fault.Error with a stable code.
+// Store is the whole API; directories use it as an Inner. Each exported method is one
+// transaction, except that Append puts blobs in first, in small ones of their own, and
+// counters, reports and records of picks come in batches. A method that changes
+// something takes a Change and writes its audit row in the same transaction; what
+// replicas, probers, browsers' sessions, instances and callers leave here changes
+// nothing and has none. Row types, gorm and SQL stay in this package; errors that a
+// caller can act on are *fault.Error with a stable code.
 //
 // Failure: a transaction is whole or absent, also after kill -9. An I/O error or
 // a full disk fails the write and changes no mode. A deadlock is retried a few

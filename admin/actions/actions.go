@@ -14,6 +14,10 @@
 // all at once, and ends a canary that still runs. When the database was restored
 // from a backup, normal changes stop, and emergencies go on from what is served.
 //
+// Rules of internal calls (inner_*.go) are releases of a stream of their own. They
+// skip the canary and the lists, so they do not end in commit: they are checked
+// against the region's directory, signed and appended, and callers fetch them.
+//
 // RunRollouts (rollout.go) takes the ledger's releases to the fleet and decides
 // over canaries, whichever control node began them. It and KeepRecordsFresh run in
 // goroutines of their caller's; RunRollouts owns the two that it starts, and ends

@@ -71,6 +71,9 @@ func (a *Actions) mayApply(ctx context.Context, actor Actor, in RulesInput, p *p
 	}
 	for _, who := range signed {
 		if err = a.another(ctx, actor, "this change", who); err == nil {
+			err = a.another(ctx, Actor{Name: who}, "this change", actor.Name)
+		}
+		if err == nil {
 			return nil
 		}
 	}

@@ -390,8 +390,14 @@ func TestKeyServicesTakeTwoPeople(t *testing.T) {
 		other := []string{files[0], files[1], files[2], strings.Replace(payRule, "2.10", "2.11", 1)}
 		sign(actions.Approver, check.Digest, other...).refused(409, "other_digest")
 		sign(actions.Approver, c.lint("", "order.yaml", orderRule).check().Digest, "order.yaml", orderRule).refused(409, "no_approval_needed")
-		// One's own signature does not count.
+		// A signature of one's own does not count.
 		sign(actions.Administrator, check.Digest, files...).ok()
+		c.apply(actions.Administrator, "", files...).refused(403, "self_approval")
+		// Nor does that of a token that one made.
+		var made struct{ Secret string }
+		c.post(actions.Administrator, "/tokens", `{"reason":"because of a test","name":"second-hand","role":"approver"}`).ok().into(&made)
+		c.tokens["second-hand"] = made.Secret
+		sign("second-hand", check.Digest, files...).ok()
 		c.apply(actions.Administrator, "", files...).refused(403, "self_approval")
 		if signed := sign(actions.Approver, check.Digest, files...).check(); signed.Approved != actions.Approver {
 			t.Errorf("signed = %+v", signed)
@@ -409,7 +415,7 @@ func TestKeyServicesTakeTwoPeople(t *testing.T) {
 		sign(actions.Approver, c.lint("", other...).check().Digest, other...).ok()
 		c.apply(actions.Pipeline, "", append(slices.Clone(files), "order.yaml", orderRule)...).ok()
 		c.apply(actions.Pipeline, `,"delete":true`, other...).refused(403, "approval_required")
-		if rows := c.trailOf("rules_approve"); len(rows) != 3 || rows[1].Actor != actions.Approver || rows[1].Target != rules.Stream(region) || !strings.Contains(string(rows[1].Details), check.Digest) {
+		if rows := c.trailOf("rules_approve"); len(rows) != 4 || rows[1].Actor != actions.Approver || rows[1].Target != rules.Stream(region) || !strings.Contains(string(rows[1].Details), check.Digest) {
 			t.Errorf("audit = %+v", rows)
 		}
 		if verdict, err := c.store.VerifyAudit(t.Context()); err != nil || verdict.Bad != 0 {
