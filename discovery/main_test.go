@@ -109,6 +109,16 @@ func listener(t *testing.T) Address {
 	return a
 }
 
+// listenAt listens at an address of loopback, at any port for port 0.
+func listenAt(t *testing.T, a Address) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", a.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 // serviceOf is a service name of this test alone.
 func serviceOf(t *testing.T) string {
 	return strings.Map(toWord, strings.ReplaceAll(t.Name(), "/", "-"))

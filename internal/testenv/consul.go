@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -118,18 +117,11 @@ func (a *ConsulAgent) configure() error {
 }
 
 func (a *ConsulAgent) start() error {
-	logFile, err := os.Create(filepath.Join(a.dir, "log"))
-	if err != nil {
-		return fmt.Errorf("start consul: %w", err)
-	}
-	defer func() { _ = logFile.Close() }() // the agent has its own handle
-	cmd := exec.Command(a.binary, a.args...)
-	cmd.Stdout, cmd.Stderr = logFile, logFile
-	if a.proc, err = run(cmd); err != nil {
+	if err := a.launch(); err != nil {
 		return err
 	}
 	if err := a.wait(); err != nil {
-		text, _ := os.ReadFile(logFile.Name()) // a help for the reader only
+		text, _ := os.ReadFile(filepath.Join(a.dir, "log")) // a help for the reader only
 		return errors.Join(fmt.Errorf("start consul: %w\n%s", err, text), a.kill())
 	}
 	return nil
