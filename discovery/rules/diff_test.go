@@ -126,6 +126,10 @@ func TestMayChange(t *testing.T) {
 			}
 		})
 	}
+	two := mustParse(t, files[0], edit(t, "order-core", "pay-core").renamed("prod.yaml"), File{"test.yaml", strings.ReplaceAll(files[2].Text, "env: prod", "env: test")})
+	if err := MayChange(Actor{Name: "ci-order"}, Set{Groups: before.Groups}, two); err == nil || strings.Count(problems(t, err), "pay-core") != 1 {
+		t.Errorf("a service in two environments: %v", err)
+	}
 	first := "groups.yaml: groups[pay-]: a new group is made by an owner of another, or by an administrator"
 	if err := MayChange(Actor{Name: "ci-pay"}, Set{}, before); err == nil || !strings.Contains(problems(t, err), first) {
 		t.Errorf("the first groups: %v", err)

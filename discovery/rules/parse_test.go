@@ -246,6 +246,7 @@ func TestParseRefuses(t *testing.T) {
 		"too deep":                   {"env: prod", "env: " + strings.Repeat("[", 20) + strings.Repeat("]", 20), `no YAML`},
 		"too long":                   {"env: prod", "env: prod}\n" + strings.Repeat("#", maxFile), `bytes are more than a file may have`},
 		"an open bracket":            {"env: prod}", "env: prod", `order-core.yaml:4: no YAML`},
+		"a mistake behind the end":   {sample, "service: [\n", `order-core.yaml:1: no YAML`},
 		"a value behind a tab":       {"service: order-core", "service: order-core\n\tx: y", `no YAML`},
 		"a second document":          {"service: order-core", "service: a\n---\nservice: order-core", `order-core.yaml:2: a second rule begins here (give each rule a file of its own)`},
 		"a rule in one word":         {sample, "order-core", `must be keys with values`},
