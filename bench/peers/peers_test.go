@@ -69,7 +69,8 @@ func TestContendersDoTheirWork(t *testing.T) {
 			case c.name == "dispatch":
 				want = []float64{0.7, 0.3}[i%2] * float64(one.weight) / sums[i%2]
 			}
-			if share == 0 || math.Abs(share-want) > 0.1*want {
+			// The rarest node has 500 of the calls, with a standard deviation of 23.
+			if share == 0 || math.Abs(share-want) > 0.25*want {
 				t.Errorf("%s gives %s %.4f of the calls, want %.4f", c.name, one.host, share, want)
 			}
 		}
