@@ -24,12 +24,15 @@ func (d *Directory) build(all bool) {
 		d.observe(start)
 	}
 	changes, partial := d.rebuild(all, start), d.partial()
-	called, fresh := d.calls.list(start)
+	called, others := d.calls.list(start)
 	view := d.draw(start)
 	view.Calls = called
-	news := d.news || fresh
+	news := d.news || others
+	if all && d.dropped {
+		d.services, d.names, d.dropped = fresh(d.services), slices.Clone(d.names), false
+	}
 	d.all, d.news = false, false
-	clear(d.dirty)
+	d.dirty = map[string]bool{}
 	d.mu.Unlock()
 
 	d.tables.publish(changes, partial, start)

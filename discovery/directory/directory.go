@@ -114,6 +114,7 @@ type Directory struct {
 	services   map[string]*service
 	names      []string // of services, sorted
 	dirty      map[string]bool
+	dropped    bool // services have room that they no longer need
 	all        bool // the builder shall look at everything
 	news       bool // the next view differs from the last in more than ages and loads
 	reports    reports

@@ -37,13 +37,12 @@ type book struct {
 	hidden   map[string]bool  // names that the catalogue lacks
 	hangs    bool             // the catalogue does not answer
 	silent   bool             // no list comes
-	changed  chan struct{}
-	asked    int // how often for the catalogue
+	changed  map[string]chan struct{}
 	watches  int // that run
 }
 
 func newBook(kind string) *book {
-	return &book{kind: kind, pages: map[string]discovery.Snapshot{}, problems: map[string]error{}, hidden: map[string]bool{}, changed: make(chan struct{})}
+	return &book{kind: kind, pages: map[string]discovery.Snapshot{}, problems: map[string]error{}, hidden: map[string]bool{}, changed: map[string]chan struct{}{}}
 }
 
 func (b *book) Name() string { return b.kind }
@@ -63,7 +62,6 @@ func (b *book) Services(ctx context.Context) ([]string, error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.asked++
 	if b.problem != nil {
 		return nil, b.problem
 	}
@@ -78,13 +76,23 @@ func (b *book) Watch(ctx context.Context, name string, out discovery.Observer) e
 	defer func() {
 		b.mu.Lock()
 		b.watches--
+		delete(b.changed, name)
 		b.mu.Unlock()
 	}()
 	var told uint64
+	there := false
 	for ctx.Err() == nil {
 		b.mu.Lock()
-		page, problem, changed, silent := b.pages[name], errors.Join(b.problem, b.problems[name]), b.changed, b.silent
+		page, named := b.pages[name]
+		problem, silent := errors.Join(b.problem, b.problems[name]), b.silent
+		if b.changed[name] == nil {
+			b.changed[name] = make(chan struct{})
+		}
+		changed := b.changed[name]
 		b.mu.Unlock()
+		if !named && told > 0 && there {
+			page.Version = told + 1 // a registry says of what it lacks that nobody is there
+		}
 		if silent {
 			<-ctx.Done()
 			return nil
@@ -92,6 +100,7 @@ func (b *book) Watch(ctx context.Context, name string, out discovery.Observer) e
 		if problem == nil && (page.Version > told || told == 0) {
 			told = max(page.Version, 1)
 			page.Version = told
+			there = len(page.Instances)+len(page.Rejected) > 0
 			out.Publish(page)
 		}
 		out.Checked(problem)
@@ -104,13 +113,20 @@ func (b *book) Watch(ctx context.Context, name string, out discovery.Observer) e
 	return nil
 }
 
-// change does it and wakes all watches.
-func (b *book) change(do func()) {
+// change does it and wakes all watches, or those of the names.
+func (b *book) change(do func(), names ...string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	do()
-	close(b.changed)
-	b.changed = make(chan struct{})
+	if names == nil {
+		names = slices.Collect(maps.Keys(b.changed))
+	}
+	for _, name := range names {
+		if b.changed[name] != nil {
+			close(b.changed[name])
+			delete(b.changed, name)
+		}
+	}
 }
 
 // write replaces what the registry says about a name.
@@ -120,7 +136,7 @@ func (b *book) write(name string, instances ...discovery.Instance) {
 			instances[i].Source = b.kind
 		}
 		b.pages[name] = discovery.Snapshot{Service: name, Version: b.pages[name].Version + 1, Instances: instances}
-	})
+	}, name)
 }
 
 func (b *book) reject(name string, rejected ...discovery.Rejected) {
@@ -129,11 +145,11 @@ func (b *book) reject(name string, rejected ...discovery.Rejected) {
 		page.Version++
 		page.Rejected = rejected
 		b.pages[name] = page
-	})
+	}, name)
 }
 
 // tear takes a name out of the registry.
-func (b *book) tear(name string) { b.change(func() { delete(b.pages, name) }) }
+func (b *book) tear(name string) { b.change(func() { delete(b.pages, name) }, name) }
 
 func (b *book) fail(err error) { b.change(func() { b.problem = err }) }
 

@@ -66,6 +66,7 @@ func (d *Directory) service(name string) *service {
 // drop forgets a service that nobody names.
 func (d *Directory) drop(name string) {
 	delete(d.services, name)
+	d.dropped = true
 	if at, known := slices.BinarySearch(d.names, name); known {
 		d.names = slices.Delete(d.names, at, at+1)
 	}

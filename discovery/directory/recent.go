@@ -74,10 +74,14 @@ func (r *recent) replaced(digest string, now time.Time) {
 
 // prune drops what was replaced too long ago.
 func (r *recent) prune(now time.Time) {
+	count := len(r.by)
 	for service := range r.of {
 		for len(r.of[service]) > 0 && now.Sub(r.of[service][0].replaced) >= recentFor {
 			r.drop(service)
 		}
+	}
+	if len(r.by) < count {
+		r.by, r.of = fresh(r.by), fresh(r.of)
 	}
 }
 

@@ -275,6 +275,7 @@ func asWritten(text string) discovery.Address {
 func (d *Directory) forget(r *registry) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	count := len(r.watches)
 	for name, w := range r.watches {
 		if w.left.IsZero() || !w.empty() {
 			continue
@@ -286,6 +287,9 @@ func (d *Directory) forget(r *registry) {
 		delete(r.watches, name)
 		d.suspects, d.news = nil, true
 		poke(d.wake)
+	}
+	if len(r.watches) < count {
+		r.watches = fresh(r.watches)
 	}
 }
 

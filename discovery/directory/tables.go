@@ -113,13 +113,25 @@ func (t *tables) bury(now time.Time) {
 		return
 	}
 	t.buried = now
+	count := len(t.by)
 	for name, c := range t.by {
 		if c.gone && now.Sub(c.since) >= goneFor {
 			t.floor = max(t.floor, c.changed)
 			delete(t.by, name)
 		}
 	}
+	if len(t.by) < count {
+		t.by = fresh(t.by)
+	}
 	t.lists.prune(now)
+}
+
+// fresh copies a map out of which something was deleted: the old one keeps the room
+// of the most that it ever held.
+func fresh[K comparable, V any](m map[K]V) map[K]V {
+	n := make(map[K]V, len(m))
+	maps.Copy(n, m)
+	return n
 }
 
 // join returns a waiter for news of these services, or of all. Leave it.
