@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -227,6 +228,107 @@ func TestEndWithoutConsul(t *testing.T) {
 		}
 		f.restart()
 	}))
+}
+
+// C08: a lease that was lost for three renewals is never passed again: what is left of
+// it is removed, and the instance is entered anew.
+func TestLostLeaseIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, asking("a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
+		a := newAgentState()
+		r, end := registered(t, f, c, a)
+		var broken atomic.Bool
+		f.mu.Lock()
+		f.agent = func(q question) (int, string) {
+			if broken.Load() {
+				return http.StatusInternalServerError, "rpc error"
+			}
+			return a.answer(q)
+		}
+		f.mu.Unlock()
+		time.Sleep(RenewEvery + time.Second)
+		for _, c := range []struct {
+			lost int
+			want string
+		}{
+			{lostAfter - 1, "check/update"},
+			{lostAfter, "service/deregister service/orders-10.0.0.1-80 service/register check/update"},
+			{4 * lostAfter, "service/deregister service/orders-10.0.0.1-80 service/register check/update"},
+		} {
+			broken.Store(true)
+			time.Sleep(time.Duration(c.lost) * RenewEvery)
+			if r.Problem() == nil || writable(t, f.registry) != 0 {
+				t.Errorf("after %d lost: problem %v, writable %v", c.lost, r.Problem(), writable(t, f.registry))
+			}
+			broken.Store(false)
+			a.happened()
+			time.Sleep(RenewEvery)
+			if got := strings.Join(a.happened(), " "); got != c.want || r.Problem() != nil {
+				t.Errorf("after %d lost: %s, want %s; problem %v", c.lost, got, c.want, r.Problem())
+			}
+		}
+		_ = end()
+	}))
+}
+
+// C15: an agent takes renewals by itself. What the leader does not know of us, or
+// cannot say, shows within a minute, and so does the end of it.
+func TestLeaderIsAskedForOurEntry(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, asking("a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
+		r, end := registered(t, f, c, newAgentState())
+		ours := instance("orders", "10.0.0.1:80")
+		good := reply{index: "5", instances: []Instance{ours}}
+		asked := func() int { return len(f.questions(0)) }
+		for _, c := range []struct {
+			name  string
+			says  reply
+			after time.Duration
+			want  float64
+		}{
+			{"the leader has it", good, time.Minute, 1},
+			{"the leader lost it", reply{index: "5"}, time.Minute, 0},
+			{"the leader has it again", good, RenewEvery, 1},
+			{"there is no leader", reply{status: 500, body: "No cluster leader"}, time.Minute, 0},
+			{"there is one again", good, RenewEvery, 1},
+			{"nobody answers", reply{index: "5", instances: good.instances, delay: time.Hour}, time.Minute, 0},
+		} {
+			f.set(func(question) reply { return c.says })
+			before := asked()
+			time.Sleep(c.after)
+			if got := writable(t, f.registry); got != c.want {
+				t.Errorf("%s: writable %v, want %v", c.name, got, c.want)
+			}
+			if n := asked() - before; c.want == 1 && c.after == time.Minute && n > 4 {
+				t.Errorf("%s: %d questions in a minute", c.name, n)
+			}
+			if err := r.Problem(); err != nil {
+				t.Errorf("%s: %v", c.name, err)
+			}
+		}
+		_ = end()
+	}))
+}
+
+// A12: what an agent is asked to check besides the lease.
+func TestCheckBesideTheLease(t *testing.T) {
+	t.Parallel()
+	for target, want := range map[string]api.AgentServiceCheck{
+		"a:8500?check=tcp":                          {TCP: "[2001:db8::1]:80"},
+		"a:8500?check=http":                         {HTTP: "http://[2001:db8::1]:80/", Method: "GET"},
+		"a:8500?check=http&check-path=/healthz?a=b": {HTTP: "http://[2001:db8::1]:80/healthz?a=b", Method: "GET"},
+	} {
+		options, err := parseConsul(target, quiet())
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := &consulLease{consul: &consul{options: options}, in: instance("orders", "[2001:db8::1]:80")}
+		want.CheckID, want.Name, want.Status, want.Interval, want.Timeout = "answers:"+l.in.ID, "answers", api.HealthPassing, "5s", "2s"
+		e := l.entry()
+		if e.Address != "2001:db8::1" || len(e.Checks) != 2 || e.Checks[0].TTL != "15s" || !reflect.DeepEqual(*e.Checks[1], want) {
+			t.Errorf("%s: %+v", target, e.Checks)
+		}
+	}
 }
 
 // After three renewals that failed, the next agent takes the entry; at the end it

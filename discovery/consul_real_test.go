@@ -235,6 +235,68 @@ func TestOnlyTheHealthyAreListed(t *testing.T) {
 	}
 }
 
+// A18, T19: an instance that was killed is unhealthy at once, and Consul, which looks
+// every 30 s, removes its entry once the shortest time it honours is over.
+func TestKilledInstanceIsReaped(t *testing.T) {
+	t.Parallel()
+	agent := testenv.Consul(t)
+	source := openFor(t, "consul://"+agent+"?ttl=1s&deregister-after=1m")
+	in := instance(serviceOf(t), "10.0.0.1:80")
+	killed := time.Now()
+	if _, err := source.Register(t.Context(), in); err != nil {
+		t.Fatal(err)
+	}
+	w, _ := watching(t, source, in.Service)
+	await(t, w, soon, lists())
+	client, err := api.NewClient(&api.Config{Address: agent})
+	if err != nil {
+		t.Fatal(err)
+	}
+	within(t, 2*time.Minute+soon, "the entry is still there", func() bool {
+		all, err := client.Agent().Services()
+		return err == nil && all[in.ID] == nil
+	})
+	if took := time.Since(killed); took < time.Minute {
+		t.Errorf("removed after %s", took)
+	}
+}
+
+// A15: two dialects of one agent; what the catalogue names is as Consul spells it.
+func TestConsulSpeaksADialect(t *testing.T) {
+	t.Parallel()
+	agent := testenv.Consul(t)
+	source, err := Open("consul://"+agent, Options{Dialect: dialectOf(t, goodDialect)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(source.Close)
+	client, err := api.NewClient(&api.Config{Address: agent})
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw := serviceOf(t) + "-v2"
+	for id, env := range map[string]string{"good": "production", "typo": "stagging", "ours": "prod"} {
+		if err := client.Agent().ServiceRegister(&api.AgentServiceRegistration{ID: id + raw, Name: raw, Address: "10.0.0.1", Port: 80,
+			Meta: map[string]string{"environment": env, "idc": "hz"}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	names, err := source.Services(t.Context())
+	if err != nil || !slices.Contains(names, raw) || slices.Contains(names, serviceOf(t)) {
+		t.Errorf("Services = %v, %v", names, err)
+	}
+	w, _ := watching(t, source, raw)
+	s := await(t, w, soon, func(s Snapshot) bool { return len(s.Instances) == 2 && len(s.Rejected) == 1 })
+	for _, in := range s.Instances {
+		if in.Service != serviceOf(t) || in.Coordinates != (Coordinates{"production", "cn-hangzhou", "prod", "v2"}) {
+			t.Errorf("%+v", in)
+		}
+	}
+	if s.Service != raw || !strings.Contains(s.Rejected[0].Why, `environment is "stagging"`) {
+		t.Errorf("%s, rejected %v", s.Service, s.Rejected)
+	}
+}
+
 // A03: what others entered without our coordinates is no candidate, and is shown.
 func TestForeignEntriesAreRejected(t *testing.T) {
 	t.Parallel()

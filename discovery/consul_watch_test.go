@@ -3,7 +3,9 @@ package discovery
 import (
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -37,6 +39,7 @@ func TestJudge(t *testing.T) {
 		{"empty with a newer index", 7, 5, answer{index: 8}, doubt},
 		{"the only one left", 7, 1, answer{index: 8}, doubt},
 		{"still nobody", 7, 0, answer{index: 8}, believe},
+		{"all are rejected", 7, 5, answer{rejected: []Rejected{{ID: "a"}}, index: 8}, believe},
 		{"the highest index", math.MaxUint64, 5, answer{instances: some, index: math.MaxUint64}, believe},
 	} {
 		if got := judge(c.asked, c.known, c.a); got != c.want {
@@ -299,6 +302,48 @@ func TestHerdComesBackSpread(t *testing.T) {
 				}
 				f.close()
 			})
+		})
+	}
+}
+
+// A catalogue that may lack names is an error, and the next agent is asked.
+func TestConsulServicesAreWhole(t *testing.T) {
+	t.Parallel()
+	const all = `{"consul":[],"orders":["a","b"],"accounts-v2":[]}`
+	for name, c := range map[string]struct {
+		first reply
+		asked int
+		kind  problemKind
+	}{
+		"whole":            {reply{body: all}, 1, ""},
+		"filtered by ACLs": {reply{body: `{"orders":[]}`, headers: map[string]string{"X-Consul-Results-Filtered-By-ACLs": "true"}}, 2, filtered},
+		"leaderless":       {reply{body: `{}`, headers: map[string]string{"X-Consul-Knownleader": "false"}}, 2, noLeader},
+		"no leader":        {reply{status: 500, body: "No cluster leader"}, 2, noLeader},
+		"denied":           {reply{status: 403, body: "Permission denied"}, 2, refused},
+		"no JSON":          {reply{body: "<html>"}, 2, unreachable},
+		"nobody answers":   {reply{delay: time.Hour}, 2, unreachable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, asking("a:8500,b:8500", func(t *testing.T, f *fakeConsul, source *consul) {
+				asked := 0
+				f.set(func(q question) reply {
+					if asked++; q.host == "a:8500" {
+						return c.first
+					}
+					return reply{body: all}
+				})
+				got, err := source.Services(t.Context())
+				if err != nil || !slices.Equal(got, []string{"accounts-v2", "orders"}) || asked != c.asked {
+					t.Errorf("Services = %v, %v after %d questions, want %d", got, err, asked, c.asked)
+				}
+				if c.kind != "" && f.count(t, c.kind) != 1 {
+					t.Errorf("%v problems of kind %s", f.count(t, c.kind), c.kind)
+				}
+				f.set(func(question) reply { return c.first })
+				if got, err := source.Services(t.Context()); c.kind != "" && (err == nil || got != nil || !strings.Contains(err.Error(), "b:8500")) {
+					t.Errorf("when both say so: %v, %v", got, err)
+				}
+			}))
 		})
 	}
 }

@@ -4,7 +4,8 @@
 //	registry ── Source.Watch ──► Watcher ── Current, Changed ──► any number of readers
 //	registry ◄─ Source.Register ─ Registration ── renewed until its context ends
 //
-// A Source speaks to one registry; Open makes one from a URL. A Watcher keeps the
+// A Source speaks to one registry: a file, Consul or Nacos; Open makes one from a
+// URL, with a Dialect for what teams write there. A Watcher keeps the
 // last list of one service. Register checks and enters our own instances, and
 // Registration.Run keeps them entered.
 //
@@ -31,7 +32,7 @@ import (
 
 // Source is a registry.
 type Source interface {
-	// Name is shown to operators and marks what came from here: consul, static.
+	// Name is shown to operators and marks what came from here: consul, nacos, static.
 	Name() string
 	// Watch tells out the full list of a service as soon as it is known, and again
 	// whenever it changed; on failure it tells the problem and no list. It

@@ -46,7 +46,7 @@ func (f *fakeNet) start(port string, handler http.Handler) {
 type fakeConsul struct {
 	fakeNet
 	asked []question                   // guarded as all is
-	says  func(question) reply         // about a service
+	says  func(question) reply         // about a service, and about their names
 	agent func(question) (int, string) // about registrations; nil: all is well
 }
 
@@ -153,7 +153,7 @@ func (f *fakeConsul) answer(w http.ResponseWriter, r *http.Request) {
 	f.asked = append(f.asked, q)
 	says, agent := f.says, f.agent
 	f.mu.Unlock()
-	if !strings.HasPrefix(q.path, "/v1/health/service/") {
+	if !strings.HasPrefix(q.path, "/v1/health/service/") && q.path != "/v1/catalog/services" {
 		status, text := http.StatusOK, ""
 		switch {
 		case agent != nil:

@@ -39,6 +39,10 @@ func TestOpenRefuses(t *testing.T) {
 		"consul://a:8500?ca=" + pem:                   "no certificate in PEM",
 		"consul://a:8500?ca=" + dir + "/x":            "no such file",
 		"consul://a:8500?cert=" + pem + "&key=" + pem: "cannot be used with its key",
+		"consul://a:8500?check=grpc":                  `"grpc" is neither http nor tcp`,
+		"consul://a:8500?check=tcp&check-path=/":      "is for check=http alone",
+		"consul://a:8500?check-path=/":                "is for check=http alone",
+		"consul://a:8500?check=http&check-path=x":     `"x" does not begin with /`,
 		"consul://a:8500?%zz":                         "cannot be read",
 		// T19: less than a minute would not be honoured.
 		"consul://a:8500?deregister-after=30s": "30s is less than Consul's minimum of 1m0s",
