@@ -243,11 +243,15 @@ func (n *node) checks() []handler.Check {
 	}}}
 }
 
-// run owns the goroutines that join this process with others.
-func (n *node) run(ctx context.Context, g *errgroup.Group) {
+// run owns the goroutines that join this process with others. It calls left when
+// no registry sends anybody here any more.
+func (n *node) run(ctx context.Context, g *errgroup.Group, left func()) {
 	g.Go(func() error { return n.follower.Run(ctx) })
 	g.Go(func() error { return n.follow(ctx) })
-	g.Go(func() error { return n.register(ctx) })
+	g.Go(func() error {
+		defer left()
+		return n.register(ctx)
+	})
 	if n.redis != nil && n.board != nil {
 		g.Go(func() error { return n.feedRedis(ctx) })
 	}

@@ -17,7 +17,7 @@ func (n *node) register(ctx context.Context) error {
 		return nil
 	}
 	for try := 1; ; try++ {
-		opt := discovery.RegisterOptions{Log: n.p.log, Force: n.localOnly(), Linger: -1}
+		opt := discovery.RegisterOptions{Log: n.p.log, Force: n.localOnly()}
 		r, err := discovery.Register(ctx, n.registry, opt, n.instances()...)
 		if err == nil {
 			return r.Run(ctx)

@@ -250,6 +250,9 @@ func (p *process) run(ctx context.Context) error {
 	go func() { logged <- p.handler.Run(logCtx) }()
 
 	g, ctx := errgroup.WithContext(ctx)
+	// Apps are answered until nobody is sent here any more.
+	serving, left := context.WithCancel(context.WithoutCancel(ctx))
+	defer left()
 	g.Go(func() error { return p.serve(ctx, handler.OpsServer(p.handler.Ops(), p.log), p.ops) })
 	g.Go(func() error { return p.logReleases(ctx) })
 	g.Go(func() error { return p.clock.run(ctx) })
@@ -258,7 +261,7 @@ func (p *process) run(ctx context.Context) error {
 		g.Go(func() error { return p.glass.run(ctx) })
 		public := handler.Server(p.handler.Public(), p.log)
 		bound := p.connections.Bound(public, p.public)
-		g.Go(func() error { return p.serve(ctx, public, bound) })
+		g.Go(func() error { return p.serve(serving, public, bound) })
 	}
 	if p.cfg.Role.controls() {
 		names := newHostNames(p.cfg.AdminHosts, p.adminL.Addr(), p.cfg.AdminListen)
@@ -268,7 +271,7 @@ func (p *process) run(ctx context.Context) error {
 	if p.sessions != nil {
 		g.Go(func() error { return p.sessions.Run(ctx) })
 	}
-	p.node.run(ctx, g)
+	p.node.run(ctx, g, left)
 	p.inner.run(ctx, g)
 	p.traffic.run(ctx, g)
 	p.demo.run(ctx, g)

@@ -7,6 +7,7 @@
 //
 //	GET /?path=order.api,stock.api   calls order.api, which calls stock.api
 //	GET /?path=order.api&n=1000      makes a thousand calls and counts where they went
+//	GET /?path=order.api&keep=true   also says under which ID the decision is recorded
 //
 // Its port control answers GET /healthz, and POST /direct?on=true throws the kill
 // switch of this process.
@@ -64,7 +65,7 @@ func (c *config) parse(args []string) error {
 	flags.StringVar(&c.listen, "listen", "127.0.0.1:0", "address of the port api")
 	flags.StringVar(&c.control, "control", "127.0.0.1:0", "address of the port control")
 	flags.StringVar(&c.registry, "registry", "", "static:FILE, consul://HOST:PORT or nacos://HOST:PORT")
-	flags.StringVar(&c.callees, "calls", "", "services that are called, separated by commas; with -fleet none need be named")
+	flags.StringVar(&c.callees, "calls", "", "services that are called, separated by commas")
 	flags.StringVar(&c.rules, "rules", "", "folder of rules, where no control node hands them out")
 	flags.StringVar(&c.fleet, "fleet", "", "URLs of control nodes' fleet listeners, separated by commas")
 	flags.StringVar(&c.token, "fleet-token-file", "", "their token")
@@ -195,6 +196,7 @@ type place struct {
 // trip is an answer.
 type trip struct {
 	Places []place        `json:"places"`
+	ID     string         `json:"id,omitempty"`     // of the decision, for dispatchctl explain call
 	Counts map[string]int `json:"counts,omitempty"` // "ENV VERSION ADDRESS" of the last station, where many calls were made
 	Errors map[string]int `json:"errors,omitempty"`
 }
@@ -204,20 +206,24 @@ func (h *hop) answer(w http.ResponseWriter, r *http.Request) {
 	lane := caller.LaneOf(r.Context())
 	t := trip{Places: []place{{h.server, h.self.Env, h.self.Version, h.self.Region, h.address, lane.Env}}}
 	next, rest, _ := strings.Cut(r.FormValue("path"), ",")
+	ctx := r.Context()
+	if r.FormValue("keep") == "true" {
+		ctx = caller.Keep(ctx)
+	}
 	many, _ := strconv.Atoi(r.FormValue("n")) // none: 0
 	switch {
 	case next == "":
 	case many == 0:
-		onward, err := h.call(r.Context(), next, rest)
+		onward, err := h.call(ctx, next, rest)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadGateway)
 			return
 		}
-		t.Places = append(t.Places, onward.Places...)
+		t.Places, t.ID = append(t.Places, onward.Places...), onward.ID
 	default:
 		t.Counts, t.Errors = map[string]int{}, map[string]int{}
 		for range min(many, 100_000) {
-			onward, err := h.call(r.Context(), next, rest)
+			onward, err := h.call(ctx, next, rest)
 			if err != nil {
 				t.Errors[err.Error()]++
 				continue
@@ -248,7 +254,11 @@ func (h *hop) call(ctx context.Context, service, rest string) (t trip, err error
 	if resp.StatusCode != http.StatusOK {
 		return t, fmt.Errorf("%s: %s", resp.Status, strings.TrimSpace(string(text)))
 	}
-	return t, json.Unmarshal(text, &t)
+	err = json.Unmarshal(text, &t)
+	if pick, ok := httpcall.PickOf(resp); ok {
+		t.ID = pick.ID()
+	}
+	return t, err
 }
 
 // controls is the port control.
