@@ -237,7 +237,9 @@ func (u untouched) Watch(_ context.Context, service string, _ discovery.Observer
 	u.t.Errorf("asked for %s", service)
 	return nil
 }
-func (untouched) Register(context.Context, discovery.Instance) (discovery.Lease, error) { return nil, nil }
+func (untouched) Register(context.Context, discovery.Instance) (discovery.Lease, error) {
+	return nil, nil
+}
 
 // B11: production refuses overrides unless told otherwise. All mistakes are listed.
 func TestOptionsAreChecked(t *testing.T) {
