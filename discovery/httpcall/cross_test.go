@@ -36,11 +36,11 @@ func registered(t *testing.T, instances ...discovery.Instance) discovery.Source 
 	return source
 }
 
-// callerIn is a running caller in an environment.
-func callerIn(t *testing.T, source discovery.Source, env string, lane route.Query) *caller.Caller {
+// callerIn is a running caller of a service, in an environment.
+func callerIn(t *testing.T, source discovery.Source, service, env string, lane route.Query) *caller.Caller {
 	t.Helper()
 	c, err := caller.New(caller.Options{Self: discovery.Coordinates{Cluster: "production", Region: "cn-hangzhou", Env: env, Version: "v1"},
-		Lane: lane, Registry: source, Services: []string{"order-core"}})
+		Lane: lane, Registry: source, Services: []string{service}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestNothingCrosses(t *testing.T) {
 	var calls sync.WaitGroup
 	var crossed, arrived atomic.Int64
 	for _, env := range envs {
-		client := clientOf(t, New(callerIn(t, source, env, route.Query{}), nil))
+		client := clientOf(t, New(callerIn(t, source, "order-core", env, route.Query{}), nil))
 		for range 4 {
 			calls.Go(func() {
 				for range 2500 / 4 {
@@ -98,7 +98,7 @@ func TestNothingCrosses(t *testing.T) {
 func TestLaneOfTheTrafficThenOfTheProcess(t *testing.T) {
 	t.Parallel()
 	source := registered(t, serving(t, "order-core", "t0", says("t0", nil)), serving(t, "order-core", "t2", says("t2", nil)))
-	client := clientOf(t, New(callerIn(t, source, "t2", route.Query{Env: "t2", Base: "t0"}), nil))
+	client := clientOf(t, New(callerIn(t, source, "order-core", "t2", route.Query{Env: "t2", Base: "t0"}), nil))
 	for want, lane := range map[string]route.Query{"t2": {}, "t0": {Env: "t0"}} {
 		if text, err := get(t, client, caller.WithLane(t.Context(), lane), "http://order-core/"); text != want || err != nil {
 			t.Errorf("%+v: %q, %v", lane, text, err)
