@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"sync"
@@ -21,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"dispatch.example/dispatch/discovery/caller"
+	"dispatch.example/dispatch/discovery/httpcall"
 	"dispatch.example/dispatch/discovery/route"
 	"dispatch.example/dispatch/internal/fault"
 )
@@ -270,6 +273,49 @@ func TestLaneOverThreeHops(t *testing.T) {
 		return err
 	}(); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a lane that cannot be read: %v", err)
+	}
+}
+
+// B02: HTTP and gRPC pass on the same lane: a page's request enters by HTTP, B is
+// called by gRPC, C by HTTP again.
+func TestLaneOverBothTransports(t *testing.T) {
+	t.Parallel()
+	p := &picks{}
+	c := httptest.NewServer(httpcall.Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		lane := caller.LaneOf(r.Context())
+		_, _ = fmt.Fprint(w, lane.Env, "/", lane.Base, "/", lane.Person)
+	})))
+	defer c.Close()
+	toC := httpcall.New(p, nil)
+	defer toC.CloseIdleConnections()
+	arrived := make(chan string, 1)
+	b := serve(t, "b", "t0", func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://c/", nil)
+		if err != nil {
+			return err
+		}
+		resp, err := toC.RoundTrip(req)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = resp.Body.Close() }()
+		text, err := io.ReadAll(resp.Body)
+		arrived <- string(text)
+		return err
+	})
+	p.set(1, b.Instance, instance(t, "c", "t0", c.Listener.Addr().String()))
+	toB := dial(t, p, "dispatch:///b")
+	entry := httpcall.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if _, err := toB.Check(r.Context(), &health.HealthCheckRequest{}); err != nil {
+			t.Error(err)
+			arrived <- "nothing"
+		}
+	}))
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Header.Set("Baggage", "env_id=t2,base_env=t0,dispatch_person=li")
+	entry.ServeHTTP(httptest.NewRecorder(), r)
+	if got := <-arrived; got != "t2/t0/li" {
+		t.Errorf("C sees %s", got)
 	}
 }
 
