@@ -29,6 +29,7 @@ func Programs() []Program {
 		{Name: "mariadb", Bins: []string{"mariadbd", "mysqld"}, Package: "mariadb-server-core"},
 		{Name: "mariadb-install", Bins: []string{"mariadb-install-db", "mysql_install_db"}, Package: "mariadb-server-core"},
 		{Name: "consul", Bins: []string{"consul"}, Package: "consul", Suite: "bullseye"},
+		{Name: "promtool", Bins: []string{"promtool"}, Package: "prometheus", Suite: "bookworm"},
 		{Name: "redis", Bins: []string{"redis-server"}, Package: "redis-server"},
 		{Name: "nginx", Bins: []string{"nginx"}, Package: "nginx-light"},
 		{Name: "openssl", Bins: []string{"openssl"}, Package: "openssl"},
