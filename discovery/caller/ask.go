@@ -50,11 +50,7 @@ var errEpoch = errors.New("it answers what changed in another epoch")
 
 // ask asks a node for what changed since.
 func (c *Caller) ask(ctx context.Context, node string, q wire.Ask) (*wire.Tables, error) {
-	within := answerWithin
-	if q.Epoch != "" {
-		within += wire.HoldFor
-	}
-	data, err := c.post(ctx, node+wire.TablesPath, q, within)
+	data, err := c.post(ctx, node+wire.TablesPath, q, wire.HoldFor+answerWithin)
 	if err != nil {
 		return nil, err
 	}

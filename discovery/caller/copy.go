@@ -28,6 +28,10 @@ const (
 	// copyEvery bounds the writing: a copy is for a start without control, and is as
 	// good a few seconds older.
 	copyEvery = 5 * time.Second
+	// patience is how long a start waits for control before it does without: a node
+	// that has just started holds the first question too, until it has heard of its
+	// registries.
+	patience = wire.HoldFor + answerWithin
 	// copyFormat is what this version writes, and all that it reads.
 	copyFormat = 1
 )
@@ -128,15 +132,15 @@ func (c *Caller) use(kept *copied) bool {
 // standIn gives control nodes their chance, and then uses what there is without
 // them: the copy, else the registry until control answers.
 func (c *Caller) standIn(ctx context.Context, kept *copied) {
-	patience := time.NewTimer(answerWithin)
-	defer patience.Stop()
+	wait := time.NewTimer(patience)
+	defer wait.Stop()
 	select {
 	case <-c.answered:
 		return
 	case <-ctx.Done():
 		return
 	case <-c.passed:
-	case <-patience.C:
+	case <-wait.C:
 	}
 	if kept != nil && c.use(kept) || c.opt.Registry == nil {
 		return

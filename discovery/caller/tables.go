@@ -60,7 +60,7 @@ type slot struct {
 func (c *Caller) keepTables(ctx context.Context) {
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
-	signal(c.wake) // a service with an override is ready now
+	c.compileDirty() // services with an override are ready now
 	for {
 		select {
 		case <-ctx.Done():
