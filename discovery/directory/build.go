@@ -8,7 +8,12 @@ import (
 
 	"dispatch.example/dispatch/discovery"
 	"dispatch.example/dispatch/discovery/route"
+	"dispatch.example/dispatch/discovery/wire"
 )
+
+// loadPace is how often callers are told the loads of a service: as often as each
+// instance reports its own.
+const loadPace = wire.ReportEvery
 
 // build makes lists of what is dirty, judges, publishes tables and a view. With all
 // it looks at everything: fingerprints become suspicious and loads expire without news.
@@ -127,15 +132,19 @@ func (d *Directory) rebuild(all bool, now time.Time) (changes []*table) {
 		switch {
 		case s.table == nil, s.table.list.digest != t.list.digest, !maps.Equal(s.table.scale, scale):
 			t.whole = true
-		case maps.EqualFunc(s.table.load, load, sameLoad):
+		case maps.EqualFunc(s.table.load, load, sameLoad), now.Sub(s.loaded) < loadPace:
 			t = nil
 		}
 		d.news = d.news || redrawn || t != nil && t.whole || queued != len(s.queue)
 		if t != nil {
 			s.table = t
 			changes = append(changes, t)
+			if len(load) > 0 {
+				s.loaded = now
+			}
 		}
-		if redrawn || t != nil {
+		if redrawn || t != nil || !maps.EqualFunc(s.load, load, sameLoad) {
+			s.load = load
 			s.draw(scale, load)
 		}
 	}

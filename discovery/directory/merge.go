@@ -21,6 +21,8 @@ type service struct {
 	list    *list
 	table   *table    // as callers have it; nil: never published
 	queue   []Suspect // of its entries
+	load    map[string]discovery.Load
+	loaded  time.Time // when callers were last told loads
 	shown   Service
 }
 
@@ -46,9 +48,8 @@ type registered struct {
 
 // list is the list of one service that callers get. It is never changed.
 type list struct {
-	digest    string
-	instances []discovery.Instance
-	json      []byte // the canonical JSON: instances as encoding/json writes them
+	digest string
+	json   []byte // the canonical JSON: instances as encoding/json writes them
 }
 
 // service returns the service of this name, and makes it if there is none.
@@ -136,17 +137,18 @@ func (s *service) gather(now time.Time) []entry {
 	place := make(map[discovery.Address]int, most)
 	for _, w := range watches {
 		for _, in := range w.groups[s.name] {
-			as := registered{id: in.ID, name: w.name, started: in.Started}
+			as := registered{id: in.ID, name: w.name, started: plainTime(in.Started)}
 			at, known := place[in.Address]
 			if !known {
+				in.Service, in.Source, in.Started = s.name, w.registry.Name, as.started
 				place[in.Address] = len(entries)
 				entries = append(entries, entry{Instance: in, self: as, sources: w.registry.own, since: now})
 				continue
 			}
 			e := &entries[at]
 			e.others = append(e.others, as)
-			if !slices.Contains(e.sources, in.Source) {
-				e.sources = append(slices.Clip(e.sources), in.Source)
+			if name := w.registry.Name; !slices.Contains(e.sources, name) {
+				e.sources = append(slices.Clip(e.sources), name)
 			}
 		}
 	}
@@ -189,7 +191,7 @@ func compareEntries(a, b *entry) int {
 
 // newList joins what the entries say into one list of about size bytes.
 func newList(entries []entry, size int) *list {
-	l := &list{instances: make([]discovery.Instance, len(entries))}
+	l := &list{}
 	text := bytes.NewBuffer(make([]byte, 0, size))
 	text.WriteByte('[')
 	for i := range entries {
@@ -199,7 +201,6 @@ func newList(entries []entry, size int) *list {
 		from := text.Len()
 		text.Write(entries[i].json)
 		entries[i].json = text.Bytes()[from:text.Len():text.Len()] // lets go of the list before
-		l.instances[i] = entries[i].Instance
 	}
 	text.WriteByte(']')
 	l.json = text.Bytes()
@@ -211,3 +212,12 @@ func newList(entries []entry, size int) *list {
 // sameTime compares starts as registries and databases keep them: to the
 // millisecond. A zero time is unknown and differs from a known one here.
 func sameTime(a, b time.Time) bool { return a.Sub(b).Abs() < time.Millisecond }
+
+// plainTime is a time that equals itself after a journey as JSON; what no calendar
+// has is unknown.
+func plainTime(t time.Time) time.Time {
+	if t = t.UTC().Round(0); t.Year() < 1 || t.Year() > 9999 {
+		return time.Time{}
+	}
+	return t
+}

@@ -32,7 +32,7 @@ func (s *Server) prometheus(w http.ResponseWriter, _ *http.Request) error {
 		heard = heard || r.OK || r.Services > 0
 	}
 	if !heard || !s.d.isComplete() {
-		return fault.New(fault.Unavailable, "directory_starting", "no registry has been heard yet").
+		return fault.New(fault.Unavailable, "directory_starting", "the registries have not been heard yet").
 			WithHint("the registries and their problems: dispatchctl directory, or the log of this control node")
 	}
 	all := []target{}

@@ -3,8 +3,6 @@ package directory
 import (
 	"slices"
 	"time"
-
-	"dispatch.example/dispatch/discovery"
 )
 
 // How long lists are remembered that are no longer in use, so that records which
@@ -12,10 +10,10 @@ import (
 const (
 	recentFor   = 10 * time.Minute
 	recentEach  = 64       // of one service
-	recentBytes = 64 << 20 // of all, as JSON; in memory they take about as much
+	recentBytes = 64 << 20 // of all
 )
 
-// recent remembers lists by digest.
+// recent remembers lists by digest, as JSON.
 type recent struct {
 	by     map[string]*kept
 	of     map[string][]*kept // by service, the longest unused first
@@ -24,22 +22,12 @@ type recent struct {
 
 // kept is a list that is remembered.
 type kept struct {
-	service   string
-	digest    string
-	instances []discovery.Instance
-	bytes     int
-	replaced  time.Time // zero: it is in use
+	*list
+	service  string
+	replaced time.Time // zero: it is in use
 }
 
 func newRecent() recent { return recent{by: map[string]*kept{}, of: map[string][]*kept{}} }
-
-// get returns a list.
-func (r *recent) get(digest string) ([]discovery.Instance, bool) {
-	if k := r.by[digest]; k != nil {
-		return k.instances, true
-	}
-	return nil, false
-}
 
 // add takes a list into use. An empty one is the same for every service and is
 // remembered for the first.
@@ -47,22 +35,22 @@ func (r *recent) add(service string, l *list) {
 	if k := r.by[l.digest]; k != nil {
 		if !k.replaced.IsZero() {
 			k.replaced = time.Time{}
-			r.unused -= k.bytes
+			r.unused -= len(k.json)
 			r.of[k.service] = slices.DeleteFunc(r.of[k.service], func(other *kept) bool { return other == k })
 		}
 		return
 	}
-	r.by[l.digest] = &kept{service: service, digest: l.digest, instances: l.instances, bytes: len(l.json)}
+	r.by[l.digest] = &kept{list: l, service: service}
 }
 
 // replaced says that a list is in use no longer.
 func (r *recent) replaced(digest string, now time.Time) {
 	k := r.by[digest]
-	if k == nil || !k.replaced.IsZero() || len(k.instances) == 0 {
+	if k == nil || !k.replaced.IsZero() || len(k.json) == len("[]") {
 		return
 	}
 	k.replaced = now
-	r.unused += k.bytes
+	r.unused += len(k.json)
 	r.of[k.service] = append(r.of[k.service], k)
 	for len(r.of[k.service]) > recentEach {
 		r.drop(k.service)
@@ -88,7 +76,7 @@ func (r *recent) prune(now time.Time) {
 // drop forgets the longest unused list of a service.
 func (r *recent) drop(service string) {
 	k := r.of[service][0]
-	r.unused -= k.bytes
+	r.unused -= len(k.json)
 	delete(r.by, k.digest)
 	if r.of[service] = slices.Delete(r.of[service], 0, 1); len(r.of[service]) == 0 {
 		delete(r.of, service)

@@ -36,17 +36,18 @@ func (s *Server) records(w http.ResponseWriter, r *http.Request) error {
 	if !isPlain(batch.Caller) {
 		return fault.New(fault.Invalid, "bad_batch", "the batch names no caller")
 	}
-	count := func(outcome string, n int) { s.d.metrics.records.WithLabelValues(outcome).Add(float64(n)) }
+	count := func(outcome string, n float64) { s.d.metrics.records.WithLabelValues(outcome).Add(n) }
+	records, lost := float64(len(batch.Records)), float64(batch.Dropped)
 	if s.d.opt.Memory == nil {
-		count(recordLost, int(batch.Dropped))
-		count(recordDropped, len(batch.Records))
+		count(recordLost, lost)
+		count(recordDropped, records)
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), memoryTimeout)
 	defer cancel()
 	if err := s.d.opt.Memory.SaveRecords(ctx, batch, s.lists(batch)); err != nil {
-		count(recordFailed, len(batch.Records))
+		count(recordFailed, records)
 		if !s.failing.Swap(true) {
 			s.d.log.WarnContext(ctx, "records of picks cannot be saved", "err", err)
 		}
@@ -55,8 +56,8 @@ func (s *Server) records(w http.ResponseWriter, r *http.Request) error {
 	if s.failing.Swap(false) {
 		s.d.log.InfoContext(ctx, "records of picks are saved again")
 	}
-	count(recordLost, int(batch.Dropped))
-	count(recordSaved, len(batch.Records))
+	count(recordLost, lost)
+	count(recordSaved, records)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

@@ -81,10 +81,10 @@ func TestListThatComesBackIsInUse(t *testing.T) {
 	r.replaced(lists[1].digest, now)
 	r.add("a", lists[0])
 	r.prune(now.Add(2 * recentFor))
-	if _, known := r.get(lists[0].digest); !known || r.unused != 0 {
+	if r.by[lists[0].digest] == nil || r.unused != 0 {
 		t.Errorf("a list in use was forgotten, %d bytes unused", r.unused)
 	}
-	if _, known := r.get(lists[1].digest); known {
+	if r.by[lists[1].digest] != nil {
 		t.Error("a list out of use is kept")
 	}
 }
@@ -93,14 +93,14 @@ func TestRememberedListsAreBounded(t *testing.T) {
 	t.Parallel()
 	r, now := newRecent(), time.Now()
 	for i := range 200 {
-		l := &list{digest: fmt.Sprint(i), instances: many("a", 1), json: make([]byte, 1<<20)}
+		l := &list{digest: fmt.Sprint(i), json: make([]byte, 1<<20)}
 		r.add(fmt.Sprint("s", i), l)
 		r.replaced(l.digest, now.Add(time.Duration(i)))
 	}
-	if _, known := r.get("199"); !known || r.unused > recentBytes || r.unused < recentBytes/2 {
+	if r.by["199"] == nil || r.unused > recentBytes || r.unused < recentBytes/2 {
 		t.Errorf("%d bytes are kept, at most %d may be", r.unused, recentBytes)
 	}
-	if _, known := r.get("0"); known {
+	if r.by["0"] != nil {
 		t.Error("the oldest list is kept")
 	}
 }
@@ -109,16 +109,16 @@ func TestRecordsWithoutAndWithBrokenMemory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		book, memory, registry := newBook("consul"), newShelf(), prometheus.NewRegistry()
-		batch := wire.Batch{Caller: "c", Records: make([]wire.Record, 4), Dropped: 2}
+		batch := wire.Batch{Caller: "c", Records: make([]wire.Record, 4), Dropped: 1 << 63}
 		for name, c := range map[string]struct {
 			memory  Memory
 			problem error
 			status  int
 			want    string
 		}{
-			"none":   {nil, nil, 204, "dropped 4, failed 0, lost 2, saved 0"},
+			"none":   {nil, nil, 204, "dropped 4, failed 0, lost 9.223372036854776e+18, saved 0"},
 			"broken": {memory, errors.New("no space"), 503, "dropped 0, failed 4, lost 0, saved 0"},
-			"whole":  {memory, nil, 204, "dropped 0, failed 0, lost 2, saved 4"},
+			"whole":  {memory, nil, 204, "dropped 0, failed 0, lost 9.223372036854776e+18, saved 4"},
 		} {
 			registry = prometheus.NewRegistry()
 			d, err := New(Options{Region: region, Registries: []Registry{{"a", book}}, Memory: c.memory, Metrics: registry})

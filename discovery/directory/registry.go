@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -182,18 +183,7 @@ func (d *Directory) refused(w *watch, err error) {
 
 // heard takes the list of one name.
 func (d *Directory) heard(w *watch, s discovery.Snapshot) {
-	groups, elsewhere := map[string][]discovery.Instance{}, 0
-	for _, in := range s.Instances {
-		if in.Region != d.opt.Region {
-			elsewhere++
-			continue
-		}
-		in.Source, in.Started = w.registry.Name, plainTime(in.Started)
-		if in.Service == "" {
-			in.Service = w.name
-		}
-		groups[in.Service] = append(groups[in.Service], in)
-	}
+	groups, elsewhere := byService(s.Instances, w.name, d.opt.Region)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if w.registry.watches[w.name] != w {
@@ -215,13 +205,29 @@ func (d *Directory) heard(w *watch, s discovery.Snapshot) {
 	poke(d.wake)
 }
 
-// plainTime is a time that equals itself after a journey as JSON; what no calendar
-// has is unknown.
-func plainTime(t time.Time) time.Time {
-	if t = t.UTC().Round(0); t.Year() < 1 || t.Year() > 9999 {
-		return time.Time{}
+// byService sorts out whose instances those of one name are, and counts what is in
+// other regions. Mostly all are of one service and ours, and the list is taken as it is.
+func byService(all []discovery.Instance, name, region string) (groups map[string][]discovery.Instance, elsewhere int) {
+	groups = map[string][]discovery.Instance{}
+	from := 0 // all before are of other services or regions, or in groups
+	for i := range all {
+		in := &all[i]
+		if i+1 < len(all) && all[i+1].Service == in.Service && all[i+1].Region == in.Region {
+			continue
+		}
+		run := all[from : i+1 : i+1]
+		from = i + 1
+		service := cmp.Or(in.Service, name)
+		switch {
+		case in.Region != region:
+			elsewhere += len(run)
+		case groups[service] == nil:
+			groups[service] = run
+		default:
+			groups[service] = append(groups[service], run...)
+		}
 	}
-	return t
+	return groups, elsewhere
 }
 
 // regroup replaces what a watch adds to services.

@@ -76,7 +76,7 @@ func TestAnswerIsWireTables(t *testing.T) {
 		t.Fatalf("%v in %s", err, &text)
 	}
 	want := wire.Tables{Epoch: "e", Version: 3, Partial: map[string]string{"nacos": "away"}, Loads: map[string]map[string]discovery.Load{"loaded": tab.load},
-		Services: map[string]wire.Service{name: {Digest: tab.list.digest, Instances: tab.list.instances, Scale: tab.scale, Load: tab.load},
+		Services: map[string]wire.Service{name: {Digest: tab.list.digest, Instances: []discovery.Instance{when}, Scale: tab.scale, Load: tab.load},
 			"gone": {Gone: true, Instances: []discovery.Instance{}}}}
 	rules := got.Rules
 	if got.Rules = nil; !reflect.DeepEqual(got, want) || rules == nil || rules.Number != 9 {

@@ -3,6 +3,7 @@ package directory
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"maps"
 	"slices"
 	"sync"
@@ -201,13 +202,19 @@ func (t *tables) since(epoch string, version uint64, names []string) *answer {
 
 // named finds lists by their digests, as far as they are remembered.
 func (t *tables) named(digests []string) map[string][]discovery.Instance {
+	lists := map[string]*list{}
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	found := map[string][]discovery.Instance{}
 	for _, digest := range digests {
-		if instances, known := t.lists.get(digest); known {
-			found[digest] = instances
+		if k := t.lists.by[digest]; k != nil {
+			lists[digest] = k.list
 		}
+	}
+	t.mu.Unlock()
+	found := make(map[string][]discovery.Instance, len(lists))
+	for digest, l := range lists {
+		var instances []discovery.Instance
+		_ = json.Unmarshal(l.json, &instances) // it is what we wrote
+		found[digest] = instances
 	}
 	return found
 }
