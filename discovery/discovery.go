@@ -20,7 +20,8 @@
 //   - A Watcher that ends leaves its last list as it is.
 //   - A registration that cannot be checked or entered is an error of Register.
 //     Later, a renewal that fails is tried again every RenewEvery, and what the
-//     registry has forgotten is registered again.
+//     registry has forgotten is registered again. After three that failed the lease
+//     is given up and the instance entered anew with all checks, or Run ends.
 //
 // DESIGN.md says how an empty or shrunken list is judged.
 package discovery
