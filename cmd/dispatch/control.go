@@ -100,6 +100,11 @@ func (p *process) controlOnce(ctx context.Context) (err error) {
 	}
 	p.admin.Store(&api)
 	p.greet(secret, password)
+	return p.runControl(ctx, do, st)
+}
+
+// runControl owns the goroutines of the control side.
+func (p *process) runControl(ctx context.Context, do *actions.Actions, st *store.Store) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return do.KeepRecordsFresh(ctx, p.log) })
 	g.Go(func() error { return p.demo.publishRules(ctx, do) })
