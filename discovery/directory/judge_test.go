@@ -132,7 +132,7 @@ func TestRestartIsNoGhost(t *testing.T) {
 					d, end := follow(t, memory, book)
 					defer end()
 					stop := reporting(d, old)
-					time.Sleep(time.Hour)
+					time.Sleep(5 * time.Minute)
 					stop()
 					entry := time.AfterFunc(c.entry, func() { book.write("orders", fresh) })
 					defer entry.Stop()

@@ -33,7 +33,7 @@ func (s *Server) prometheus(w http.ResponseWriter, _ *http.Request) error {
 	}
 	if !heard || !s.d.isComplete() {
 		return fault.New(fault.Unavailable, "directory_starting", "the registries have not been heard yet").
-			WithHint("the registries and their problems: dispatchctl directory, or the log of this control node")
+			WithHint("the registries and their problems: dispatchctl services list, or the log of this control node")
 	}
 	all := []target{}
 	for _, service := range v.Services {

@@ -237,8 +237,10 @@ func TestPrometheus(t *testing.T) {
 		out.Labels = map[string]string{labelMetricsPort: "0", labelMetricsPath: "stats"}
 		book.write("orders", one, two, out)
 		book.write("pay", at("pay", 1))
-		memory.verdicts = []Verdict{{Fingerprint: Fingerprint{ID: one.ID}, Service: "orders", Isolate: true},
-			{Fingerprint: Fingerprint{at("pay", 1).ID, at("pay", 1).Address, time.Time{}}, Service: "pay", Refuse: true}}
+		memory.do(func() {
+			memory.verdicts = []Verdict{{Fingerprint: Fingerprint{ID: one.ID}, Service: "orders", Isolate: true},
+				{Fingerprint: Fingerprint{at("pay", 1).ID, at("pay", 1).Address, time.Time{}}, Service: "pay", Refuse: true}}
+		})
 		settle()
 		settle()
 		const labels = `"labels":{%s"cluster":"production","env":"prod","instance_id":"orders-10.0.0.%d:8080","region":"cn-hangzhou","service":"orders","source":"consul","version":"v1"}}`

@@ -436,18 +436,30 @@ func TestCallsAreRemembered(t *testing.T) {
 		if strings.Join(got, " ") != "pay>orders/prod shop>orders/prod shop>pay/prod" || v.Calls[0].Last.IsZero() {
 			t.Errorf("calls %+v", v.Calls)
 		}
+	})
+}
+
+func TestCallsExpireAndAreBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCalls()
+		all := func(string) bool { return true }
+		c.note(Call{From: "shop", Env: "prod"}, []string{"pay", "orders"}, all)
 		time.Sleep(23 * time.Hour)
-		ask(t, s, wire.Ask{Service: "shop", Services: []string{"pay"}})
+		c.note(Call{From: "shop", Env: "prod"}, []string{"pay"}, all)
+		again := time.Now()
 		time.Sleep(2 * time.Hour)
-		synctest.Wait()
-		if v, _ := d.View(); len(v.Calls) != 1 || v.Calls[0].To != "pay" || v.Calls[0].Last.After(v.At.Add(-time.Hour)) {
-			t.Errorf("a day later: %+v", v.Calls)
+		if got, fresh := c.list(time.Now()); len(got) != 1 || got[0].To != "pay" || !got[0].Last.Equal(again) || !fresh {
+			t.Errorf("a day later: %+v, fresh %v", got, fresh)
+		}
+		if _, fresh := c.list(time.Now()); fresh {
+			t.Error("nothing came, but it is said")
 		}
 		for i := range maxCalls + 100 {
-			d.calls.note(Call{From: fmt.Sprint("x", i)}, []string{"pay"}, d.tables.known)
+			c.note(Call{From: fmt.Sprint("x", i)}, []string{"pay"}, all)
 		}
-		if all, _ := d.calls.list(time.Now()); len(all) != maxCalls {
-			t.Errorf("%d calls are kept, want %d", len(all), maxCalls)
+		if got, _ := c.list(time.Now()); len(got) != maxCalls {
+			t.Errorf("%d calls are kept, want %d", len(got), maxCalls)
 		}
 	})
 }
