@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -90,6 +91,15 @@ isolated  order-core  order-core-4  10.0.9.1:8080  unknown               2026-11
 			server, _ := inner(t, map[string]string{"GET /directory": "directory.json"})
 			printedIs(t, ctl(t, server, streams{}, strings.Fields(c.args)...), c.want)
 		})
+	}
+}
+
+func TestEndpointsAreInOrder(t *testing.T) {
+	t.Parallel()
+	all := []string{"b.bank.example:80", "10.0.0.10:80", "[2001:db8::1]:80", "10.0.0.9:8080", "10.0.0.9:80", "a.bank.example:80"}
+	slices.SortFunc(all, compareAddresses)
+	if got := strings.Join(all, " "); got != "10.0.0.9:80 10.0.0.9:8080 10.0.0.10:80 [2001:db8::1]:80 a.bank.example:80 b.bank.example:80" {
+		t.Errorf("in order %s", got)
 	}
 }
 
@@ -232,7 +242,7 @@ order-  ci-order  order-core
 `, ""}, ""},
 		"show nothing": {map[string]string{"GET /rules": `{"region":"cn-hangzhou","number":0,"set":{"rules":[]}}`}, "rules show",
 			printed{0, "nothing was published for cn-hangzhou yet; dispatchctl rules apply DIR\n", ""}, ""},
-		"lint a folder": {lint, "rules lint DIR", printed{0, "3 files without mistakes, for cn-hangzhou\n3 changes to v7; dispatchctl rules diff shows them\n" + needsApproval, warning},
+		"lint a folder": {lint, "rules lint DIR", printed{0, "3 files without mistakes, for cn-hangzhou\n3 changes, on top of v7; dispatchctl rules diff shows them\n" + needsApproval, warning},
 			`{"files":[{"name":"groups.yaml","text":"groups.yaml"},{"name":"order-core.yaml","text":"order-core.yaml"},{"name":"pay/pay-core.yaml","text":"pay/pay-core.yaml"}],"delete":true}`},
 		"lint some files": {lint, "rules lint DIR/pay/pay-core.yaml DIR/groups.yaml", printed{0, "2 files without mistakes, for cn-hangzhou\n", warning},
 			`{"files":[{"name":"pay/pay-core.yaml","text":"pay/pay-core.yaml"},{"name":"groups.yaml","text":"groups.yaml"}],"delete":true}`},

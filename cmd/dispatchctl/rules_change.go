@@ -150,7 +150,7 @@ func (c *rulesLintCmd) Run(ctx context.Context, p *program) error {
 	}
 	text := fmt.Sprintf("%d files without mistakes, for %s\n", len(f.files), check.Region)
 	if f.whole { // some files of a folder say nothing of the others
-		text += fmt.Sprintf("%d changes to %s; dispatchctl rules diff shows them\n", len(check.Changes), version(check.Base)) + check.approval(c.Paths[0])
+		text += fmt.Sprintf("%d changes, on top of %s; dispatchctl rules diff shows them\n", len(check.Changes), version(check.Base)) + check.approval(c.Paths[0])
 	}
 	return p.show(answer, printable(text))
 }

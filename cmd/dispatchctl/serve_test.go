@@ -16,14 +16,15 @@ import (
 
 // demo starts dispatch serve --demo as a process of its own. The shell it is
 // started from is set up for dispatchctl, which must not disturb it.
-func demo(t *testing.T) (server, token string) {
+func demo(t *testing.T, more ...string) (server, token string) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "dispatch")
 	if out, err := exec.Command("go", "build", "-o", program, "../dispatch").CombinedOutput(); err != nil {
 		t.Fatalf("build dispatch: %v\n%s", err, out)
 	}
-	cmd := exec.CommandContext(t.Context(), program, "serve", "--demo", "--demo-traffic", "off", "--data", t.TempDir(), "--replica-id", "sh-1", "--region", "sh",
-		"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--fleet-listen", "127.0.0.1:0")
+	args := append([]string{"serve", "--demo", "--demo-traffic", "off", "--data", t.TempDir(), "--replica-id", "sh-1", "--region", "sh",
+		"--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0", "--fleet-listen", "127.0.0.1:0"}, more...)
+	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Env = append(os.Environ(), "DISPATCH_SERVER=http://127.0.0.1:1", "DISPATCH_TOKEN="+secret, "DISPATCH_TOKEN_FILE=none")
 	var log bytes.Buffer
 	cmd.Stderr = &log

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -188,9 +189,24 @@ func (s serviceView) tableOf() []serviceRow {
 		rows = append(rows, r)
 	}
 	for _, r := range rows {
-		slices.Sort(r.Endpoints)
+		slices.SortFunc(r.Endpoints, compareAddresses)
 	}
 	return rows
+}
+
+// compareAddresses sorts addresses as numbers, and names behind them.
+func compareAddresses(a, b string) int {
+	x, errX := netip.ParseAddrPort(a)
+	y, errY := netip.ParseAddrPort(b)
+	switch {
+	case errX == nil && errY == nil:
+		return x.Compare(y)
+	case errX == nil:
+		return -1
+	case errY == nil:
+		return 1
+	}
+	return cmp.Compare(a, b)
 }
 
 // Run prints the table of one service. Who takes less than the weight says is told
