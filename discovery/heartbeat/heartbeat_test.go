@@ -203,30 +203,31 @@ func counted(t *testing.T, registry *prometheus.Registry, outcome string) float6
 func TestControlNodesFail(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
+		pass := func(d time.Duration) { time.Sleep(d); synctest.Wait() } // and what is written may be read
 		a, b := &control{}, &control{}
 		var log strings.Builder
 		registry := prometheus.NewRegistry()
 		end := beating(t, Options{Control: []string{"http://127.0.0.1:1", "http://127.0.0.1:2", "http://127.0.0.1:3"}, Instances: two(),
 			Log: slog.New(slog.NewTextHandler(&log, nil)), Metrics: registry}, direct{"127.0.0.1:2": a, "127.0.0.1:3": b})
-		time.Sleep(25 * time.Second) // reports at 0, 10 and 20 s
+		pass(25 * time.Second) // reports at 0, 10 and 20 s
 		if a.count() != 3 || b.count() != 0 || log.Len() != 0 {
 			t.Errorf("%d and %d reports, log %s", a.count(), b.count(), log.String())
 		}
 		a.answer(http.StatusServiceUnavailable)
-		time.Sleep(20 * time.Second) // 30, 40
+		pass(20 * time.Second) // 30, 40
 		a.answer(0)
-		time.Sleep(10 * time.Second) // 50: who answered last is asked first
+		pass(10 * time.Second) // 50: who answered last is asked first
 		if a.count() != 3 || b.count() != 3 || log.Len() != 0 {
 			t.Errorf("%d and %d reports, log %s", a.count(), b.count(), log.String())
 		}
 		a.answer(http.StatusUnauthorized)
 		b.answer(http.StatusUnauthorized)
-		time.Sleep(30 * time.Second) // 60, 70, 80
+		pass(30 * time.Second) // 60, 70, 80
 		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "status 401: no") || !strings.Contains(got, "127.0.0.1:1") {
 			t.Errorf("the log says %s", got)
 		}
 		b.answer(0)
-		time.Sleep(20 * time.Second) // 90, 100
+		pass(20 * time.Second) // 90, 100
 		end()
 		if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "reported again") {
 			t.Errorf("the log says %s", got)
