@@ -22,12 +22,12 @@ type callAnswer struct {
 	Rule   string // its file; empty: none counted
 }
 
-// callSide is a version's part, and where its piece of the bar is.
+// callSide is a version's part of the traffic.
 type callSide struct {
 	route.Side
-	Class    string
-	X, Width float64
-	Drawn    bool // the draw fell here
+	Class string
+	Path  string // its piece of the bar
+	Drawn bool   // the draw fell here
 }
 
 // calls explains the pick that the address names.
@@ -57,9 +57,9 @@ func (v *visit) callAnswer(explained actions.CallExplained) *callAnswer {
 	for _, side := range ex.Sides {
 		shares = append(shares, side.Effective)
 	}
-	x, width := pieces(shares)
-	for i, side := range ex.Sides {
-		a.Sides = append(a.Sides, callSide{Side: side, Class: fmt.Sprintf("s%d", min(i, maxSeries)+1), X: x[i], Width: width[i], Drawn: side.Version == drawnVersion(ex)})
+	for i, path := range pieces(shares) {
+		side := ex.Sides[i]
+		a.Sides = append(a.Sides, callSide{Side: side, Class: fmt.Sprintf("s%d", min(i, maxSeries)+1), Path: path, Drawn: side.Version == drawnVersion(ex)})
 	}
 	return a
 }

@@ -19,12 +19,13 @@ func languages() []string { return []string{"en", "zh"} }
 type catalogue struct {
 	speakers map[string]*i18n.Localizer
 	ids      map[string]map[string]string // language → id → file
+	plain    map[string]map[string]string // language → id → the message, where it takes no values
 	matcher  language.Matcher
 }
 
 // readCatalogue reads locale/LANGUAGE/PAGE.yaml.
 func readCatalogue(files fs.FS) (*catalogue, error) {
-	c := &catalogue{speakers: map[string]*i18n.Localizer{}, ids: map[string]map[string]string{},
+	c := &catalogue{speakers: map[string]*i18n.Localizer{}, ids: map[string]map[string]string{}, plain: map[string]map[string]string{},
 		matcher: language.NewMatcher([]language.Tag{language.English, language.Chinese})}
 	bundle := i18n.NewBundle(language.English)
 	bundle.RegisterUnmarshalFunc("yaml", yaml.Unmarshal)
@@ -53,6 +54,13 @@ func readCatalogue(files fs.FS) (*catalogue, error) {
 		}
 		c.speakers[lang] = i18n.NewLocalizer(bundle, lang)
 	}
+	for _, lang := range languages() {
+		plain := map[string]string{}
+		for id := range c.ids[lang] {
+			plain[id] = c.say(lang, id)
+		}
+		c.plain[lang] = plain
+	}
 	return c, nil
 }
 
@@ -63,6 +71,9 @@ func (c *catalogue) has(id string) bool { return c.ids["en"][id] != "" }
 // plural. A message that does not exist is its own id: a page with one ugly word is
 // worth more at night than none.
 func (c *catalogue) say(lang, id string, pairs ...any) string {
+	if text, known := c.plain[lang][id]; known && len(pairs) == 0 {
+		return text
+	}
 	data := map[string]any{}
 	for i := 0; i+1 < len(pairs); i += 2 {
 		data[fmt.Sprint(pairs[i])] = pairs[i+1]

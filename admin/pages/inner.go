@@ -22,6 +22,7 @@ type inner struct {
 	Deaf     bool              // the node follows no registry
 	Starting bool              // no registry has answered yet
 	Away     []directory.State // registries that are not heard from
+	Doubtful []directory.State // those that answer, but not about all of their services
 	Blind    bool              // the database does not say which rules count
 	Rules    actions.RulesView
 }
@@ -44,8 +45,11 @@ func (v *visit) inner() (inner, *directory.View, error) {
 	}
 	i.Deaf = i.Deaf || !i.Starting && len(view.Registries) == 0
 	for _, r := range view.Registries {
-		if !r.OK {
+		switch {
+		case !r.OK:
 			i.Away = append(i.Away, r)
+		case r.Problem != "":
+			i.Doubtful = append(i.Doubtful, r)
 		}
 	}
 	if i.Rules, err = v.do.RegionRules(v.r.Context(), v.Actor); err != nil && fault.CodeOf(err) != "no_region" {

@@ -25,6 +25,13 @@ type mapPage struct {
 	Switch  switching
 }
 
+// Long says whether the page would be heavy with the text of every rule: the pages of
+// the services have them.
+func (p *mapPage) Long() bool { return len(p.Rows) > manyRows }
+
+// manyRows are services of which the map shows less each.
+const manyRows = 60
+
 // mapFilter is what the address asks for.
 type mapFilter struct {
 	Service, Env string
@@ -56,18 +63,21 @@ type mapCell struct {
 	actions.MapCell
 	Clustered bool // its environment has other cells
 	Parts     []mapPart
+	Target    string // where the rule sends callers; empty: there is none
 	Next      string // an id of the catalogue: what to do about the problem
 }
 
 // Text is the rule's file.
 func (c mapCell) Text() string { return ruleText(*c.Rule) }
 
-// mapPart is one version and where its piece of the bar is drawn, in parts of 1000.
+// mapPart is one version and its piece of the bar.
 type mapPart struct {
 	actions.MapVersion
-	Class    string // of the style sheet: s1 to s6
-	X, Width float64
-	Note     string // an id of the catalogue: why it takes nothing; empty: it takes its share
+	Class string // of the style sheet: s1 to s6
+	Path  string // the outline; empty: it takes nothing
+	Note  string // an id of the catalogue: why it takes nothing; empty: it takes its share
+	// Serves is how many of its instances do, in words.
+	Serves string
 }
 
 // switching is the form of the kill switch.
@@ -152,17 +162,43 @@ func (p *mapPage) draw(m actions.CallMap, v *visit) {
 	for _, c := range calls {
 		callers[c.To] = append(callers[c.To], c)
 	}
+	serves := remember(func(n, of int) string { return v.say("map.serving", "N", n, "Of", of) })
 	for _, name := range names {
 		if !strings.Contains(strings.ToLower(name), strings.ToLower(p.Asked.Service)) {
 			continue
 		}
 		row := rowOfMap(rows[name], p.Columns)
+		row.say(serves)
 		row.CalledBy = partners(callers[name], func(c directory.Call) (string, bool) { return c.From, true })
 		if len(row.Envs) > 0 && (row.Bad || !p.Asked.Problem) {
 			p.Rows = append(p.Rows, row)
 		}
 	}
 	p.Graph, p.Crowded = p.calls(calls, v)
+}
+
+// remember asks once for each pair: a thousand cells say a few different things.
+func remember(say func(n, of int) string) func(n, of int) string {
+	said := map[[2]int]string{}
+	return func(n, of int) string {
+		text, known := said[[2]int{n, of}]
+		if !known {
+			text = say(n, of)
+			said[[2]int{n, of}] = text
+		}
+		return text
+	}
+}
+
+// say puts words to the numbers of a row.
+func (r mapRow) say(serves func(n, of int) string) {
+	for _, in := range r.Envs {
+		for _, c := range in.Cells {
+			for i := range c.Parts {
+				c.Parts[i].Serves = serves(c.Parts[i].Serving, c.Parts[i].Instances)
+			}
+		}
+	}
 }
 
 // rowOfMap is the row of one service, whose cells these are. It has no Envs when the
@@ -211,29 +247,35 @@ func classesOf(cells []actions.MapCell) map[string]string {
 // drawn of one that takes anything.
 const barWhole, barGap, barLeast = 1000.0, 8.0, 4.0
 
-// pieces are where the parts of a bar begin and how long they are.
-func pieces(shares []float64) (x, width []float64) {
+// pieces are the outlines of the parts of a bar, empty for one that takes nothing.
+func pieces(shares []float64) (paths []string) {
 	at := 0.0
 	for _, share := range shares {
-		long := share * barWhole
-		x = append(x, at)
-		if at += long; share > 0 && at < barWhole-1 {
-			long = max(barLeast, long-barGap)
+		begin, path := at, ""
+		if at += share * barWhole; share > 0 {
+			end := at
+			if at < barWhole-1 { // another one follows
+				end = max(begin+barLeast, at-barGap)
+			}
+			path = fmt.Sprintf("M%.0f 0H%.0fV10H%.0fz", begin, end, begin)
 		}
-		width = append(width, long)
+		paths = append(paths, path)
 	}
-	return x, width
+	return paths
 }
 
 func cellOfMap(c actions.MapCell, classes map[string]string) mapCell {
 	cell := mapCell{MapCell: c, Next: nextStep(c)}
+	if c.Rule != nil {
+		cell.Target = strings.Join([]string{c.Rule.Selector.Cluster, c.Rule.Selector.Region, c.Rule.Selector.Env}, " / ")
+	}
 	var shares []float64
 	for _, one := range c.Versions {
 		shares = append(shares, one.Share)
 	}
-	x, width := pieces(shares)
-	for i, one := range c.Versions {
-		cell.Parts = append(cell.Parts, mapPart{MapVersion: one, Class: classes[one.Version], X: x[i], Width: width[i], Note: noteOf(one, c.Rule)})
+	for i, path := range pieces(shares) {
+		one := c.Versions[i]
+		cell.Parts = append(cell.Parts, mapPart{MapVersion: one, Class: classes[one.Version], Path: path, Note: noteOf(one, c.Rule)})
 	}
 	return cell
 }

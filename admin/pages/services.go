@@ -20,6 +20,7 @@ type servicesPage struct {
 	Rows       []serviceRow
 	Of         int // before the search
 	Waiting    int // entries that nobody is sent to, of all services
+	Registries []directory.State
 }
 
 // serviceRow is one service and how many of its instances are where and how.
@@ -39,7 +40,7 @@ func (v *visit) services() error {
 	if page.inner, view, err = v.inner(); err != nil {
 		return err
 	}
-	page.Of, page.Waiting = len(view.Services), len(view.Suspicious)+len(view.Queue)
+	page.Of, page.Waiting, page.Registries = len(view.Services), len(view.Suspicious)+len(view.Queue), view.Registries
 	for _, s := range view.Services {
 		for _, in := range s.Instances {
 			if !slices.Contains(page.Envs, in.Env) {
@@ -132,7 +133,7 @@ type ruled struct {
 type instanceRow struct {
 	directory.Instance
 	Why      string
-	Isolated *directory.Verdict // somebody took it out of traffic
+	Isolated *directory.Verdict // somebody took it out of traffic, or refused it
 }
 
 // Level colours its state: bad takes nothing, warn less than its weight.

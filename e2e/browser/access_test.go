@@ -32,7 +32,7 @@ func TestPagesAreAccessible(t *testing.T) {
 	must(t, w.FirstSignIn(s, "admin", s.Password))
 	paths, err := w.Pages(s)
 	must(t, err)
-	for _, must := range []string{"/", "/emergency", "/domains", "/rules", "/gray", "/lists", "/explain", "/changes", "/audit", "/fleet", "/access", "/settings", "/account"} {
+	for _, must := range []string{"/", "/emergency", "/domains", "/rules", "/gray", "/lists", "/explain", "/changes", "/audit", "/fleet", "/access", "/settings", "/account", "/map", "/services", "/queues", "/calls"} {
 		if !strings.Contains(" "+strings.Join(paths, " ")+" ", " "+must+" ") {
 			t.Errorf("no link leads to %s; links lead to %q", must, paths)
 		}

@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -115,7 +116,8 @@ func empty() error {
 // looks are how a page is drawn.
 func looks(path string) map[string]browser.Look {
 	all := map[string]browser.Look{"light-en": {}, "light-zh": {Language: "zh"}, "dark-en": {Dark: true}, "dark-zh": {Dark: true, Language: "zh"}}
-	if path == "/" || strings.HasPrefix(path, "/emergency") || strings.HasPrefix(path, "/gray") {
+	night := []string{"/emergency", "/gray", "/map", "/services", "/queues"}
+	if path == "/" || slices.ContainsFunc(night, func(begin string) bool { return strings.HasPrefix(path, begin) }) {
 		all["phone-en"], all["phone-zh"] = browser.Look{Width: 390, Height: 844}, browser.Look{Width: 390, Height: 844, Language: "zh"}
 	}
 	return all
