@@ -34,6 +34,7 @@ type book struct {
 	pages    map[string]discovery.Snapshot
 	problem  error            // of the catalogue and of every list
 	problems map[string]error // of single lists
+	refused  map[string]error // what Watch returns at once
 	hidden   map[string]bool  // names that the catalogue lacks
 	hangs    bool             // the catalogue does not answer
 	silent   bool             // no list comes
@@ -42,7 +43,7 @@ type book struct {
 }
 
 func newBook(kind string) *book {
-	return &book{kind: kind, pages: map[string]discovery.Snapshot{}, problems: map[string]error{}, hidden: map[string]bool{}, changed: map[string]chan struct{}{}}
+	return &book{kind: kind, pages: map[string]discovery.Snapshot{}, problems: map[string]error{}, refused: map[string]error{}, hidden: map[string]bool{}, changed: map[string]chan struct{}{}}
 }
 
 func (b *book) Name() string { return b.kind }
@@ -84,7 +85,7 @@ func (b *book) Watch(ctx context.Context, name string, out discovery.Observer) e
 	for ctx.Err() == nil {
 		b.mu.Lock()
 		page, named := b.pages[name]
-		problem, silent := errors.Join(b.problem, b.problems[name]), b.silent
+		problem, silent, refused := errors.Join(b.problem, b.problems[name]), b.silent, b.refused[name]
 		if b.changed[name] == nil {
 			b.changed[name] = make(chan struct{})
 		}
@@ -92,6 +93,9 @@ func (b *book) Watch(ctx context.Context, name string, out discovery.Observer) e
 		b.mu.Unlock()
 		if !named && told > 0 && there {
 			page.Version = told + 1 // a registry says of what it lacks that nobody is there
+		}
+		if refused != nil {
+			return refused
 		}
 		if silent {
 			<-ctx.Done()

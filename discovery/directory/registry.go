@@ -158,8 +158,11 @@ func (d *Directory) watch(ctx context.Context, w *watch) {
 		select {
 		case <-changed:
 		case err := <-done:
+			if err == nil {
+				err = errors.New("the watch ended")
+			}
 			if ctx.Err() == nil {
-				d.refused(w, errors.Join(err, errors.New("the watch ended")))
+				d.refused(w, err)
 			}
 			return
 		}

@@ -237,6 +237,38 @@ func TestSuspiciousAndElsewhere(t *testing.T) {
 	})
 }
 
+// T47: a watch that failed is not the last one on its name.
+func TestRefusedWatchIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		book := newBook("consul")
+		book.write("orders", at("orders", 1))
+		book.refused["pay"] = errors.New("permission denied")
+		book.write("pay", at("pay", 1))
+		d, end := follow(t, nil, book)
+		defer end()
+		settle()
+		v, _ := d.View()
+		if len(v.Suspicious) != 1 || v.Suspicious[0].Service != "pay" || !strings.Contains(v.Suspicious[0].Why, "permission denied") || !v.Registries[0].OK {
+			t.Fatalf("suspicious %+v, states %+v", v.Suspicious, v.Registries)
+		}
+		since := v.Suspicious[0].Since
+		time.Sleep(3 * refusedAgain)
+		if v, _ := d.View(); len(v.Suspicious) != 1 || !v.Suspicious[0].Since.Equal(since) {
+			t.Errorf("after some attempts: %+v, first %s", v.Suspicious, since)
+		}
+		book.change(func() { clear(book.refused) })
+		book.change(func() { book.refused["orders"] = errors.New("permission denied") })
+		time.Sleep(refusedAgain + 2*namesEvery)
+		book.write("orders")
+		time.Sleep(refusedAgain / 2)
+		synctest.Wait()
+		if v, _ := d.View(); len(v.Suspicious) != 1 || v.Suspicious[0].Service != "orders" || addresses(v, "pay") == "" || addresses(v, "orders") == "" {
+			t.Errorf("pay %q, orders %q, suspicious %+v", addresses(v, "pay"), addresses(v, "orders"), v.Suspicious)
+		}
+	})
+}
+
 // A17: one registry's list that comes 5 s late changes 5 s late, and only then.
 func TestDelayedListIsTakenWhenItComes(t *testing.T) {
 	t.Parallel()
