@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -120,6 +121,43 @@ func TestRunThenDrainsLast(t *testing.T) {
 		})
 		if took := time.Since(started); !errors.Is(err, slow) || took != DefaultLinger+DefaultDrain {
 			t.Errorf("RunThen = %v after %s", err, took)
+		}
+	}))
+}
+
+// A09: 1,000 registrations that start and end leave nothing: a goroutine that stays
+// would keep the bubble from ending.
+func TestRegistrationsLeaveNothing(t *testing.T) {
+	synctest.Test(t, asking("a:8500", func(t *testing.T, f *fakeConsul, c *consul) {
+		cycle := func() {
+			r, end := registered(t, f, c, newAgentState())
+			time.Sleep(RenewEvery + time.Second)
+			if err := errors.Join(r.Problem(), end()); err != nil {
+				t.Fatal(err)
+			}
+			f.mu.Lock()
+			f.asked = nil
+			f.mu.Unlock()
+		}
+		heap := func() uint64 {
+			runtime.GC()
+			runtime.GC()
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return m.HeapAlloc
+		}
+		for range 20 {
+			cycle()
+		}
+		goroutines, before := runtime.NumGoroutine(), heap()
+		for range 1000 {
+			cycle()
+		}
+		if n := runtime.NumGoroutine(); n > goroutines+10 { // other tests' are counted too
+			t.Errorf("%d goroutines, %d before", n, goroutines)
+		}
+		if after := heap(); after > before+2<<20 {
+			t.Errorf("the heap grew from %d to %d bytes", before, after)
 		}
 	}))
 }
