@@ -89,6 +89,7 @@ func (c *connections) Pick(info balancer.PickInfo) (balancer.PickResult, error) 
 // moment older or newer than they are.
 func (c *connections) open(address discovery.Address) (*connection, error) {
 	to := &connection{}
+	//lint:ignore SA1019 what will go is several addresses for one connection; these have one
 	sub, err := c.grpc.NewSubConn([]resolver.Address{{Addr: address.String()}}, balancer.NewSubConnOptions{
 		StateListener: func(s balancer.SubConnState) { c.moved(address, to, s) },
 	})

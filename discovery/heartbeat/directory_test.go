@@ -32,7 +32,7 @@ func TestControlNodeShowsTheLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer source.Close()
-	d, err := directory.New(directory.Options{Region: "cn-hangzhou", Registries: []directory.Registry{{Name: "file", Source: source.(discovery.Catalog)}}})
+	d, err := directory.New(directory.Options{Region: "cn-hangzhou", Registries: []directory.Registry{{Name: "file", Source: source}}})
 	if err != nil {
 		t.Fatal(err)
 	}
