@@ -280,6 +280,7 @@ func TestLeaderIsAskedForOurEntry(t *testing.T) {
 		ours := instance("orders", "10.0.0.1:80")
 		good := reply{index: "5", instances: []Instance{ours}}
 		asked := func() int { return len(f.questions(0)) }
+		time.Sleep(time.Second) // look between two renewals
 		for _, c := range []struct {
 			name  string
 			says  reply

@@ -281,6 +281,13 @@ func TestNacosEntries(t *testing.T) {
 			"10.0.0.6:80 orders-10.0.0.6-80:100 [2001:db8::7]:80 orders-2001:db8::7-80:70]"; text != want {
 			t.Errorf("got  %s\nwant %s", text, want)
 		}
+		// A server that lists what is not enabled says so.
+		d.do(func() {
+			d.says = func(string) string { return `{"hosts":[{"ip":"10.0.0.1","port":80,"healthy":true,"enabled":false}]}` }
+		})
+		if a, err := n.list(t.Context(), 0, "orders"); err != nil || len(a.instances)+len(a.rejected) != 0 {
+			t.Errorf("one that is not enabled: %+v, %v", a, err)
+		}
 		for _, says := range []string{"10.0.0.8:80 instance 10.0.0.8:80 of orders cannot be used\n  env: is required", "the value has 513 bytes", "must be 0 to 10000, got 10100"} {
 			if !strings.Contains(strings.Join(why, "\n"), says) {
 				t.Errorf("%q is not in %q", says, why)
