@@ -136,17 +136,21 @@ func TestRestartIsNoGhost(t *testing.T) {
 					stop()
 					entry := time.AfterFunc(c.entry, func() { book.write("orders", fresh) })
 					defer entry.Stop()
-					time.Sleep(c.report)
-					if elsewhere {
-						for range 3 {
-							memory.put(reportOf(fresh))
-							time.Sleep(wire.ReportEvery)
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					go func() {
+						pause(ctx, c.report)
+						for ctx.Err() == nil {
+							if elsewhere {
+								memory.put(reportOf(fresh))
+							} else {
+								d.report([]wire.Report{reportOf(fresh)})
+							}
+							pause(ctx, wire.ReportEvery)
 						}
-					} else {
-						defer reporting(d, fresh)()
-					}
+					}()
 					queued := 0
-					for range 40 {
+					for range 50 {
 						time.Sleep(time.Second)
 						v, _ := d.View()
 						queued = max(queued, len(v.Queue))

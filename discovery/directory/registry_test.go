@@ -103,6 +103,37 @@ func TestServiceStaysWithoutInstancesWhileTheCatalogueHasIt(t *testing.T) {
 	})
 }
 
+// An empty list that was read before the name left confirms nothing.
+func TestEmptyListIsConfirmedAfterItsNameLeft(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		hold func(*book)
+		want string
+	}{
+		"confirmed":        {func(*book) {}, ""},
+		"not believed":     {func(b *book) { b.problems["idle"] = errors.New("no leader") }, "idle"},
+		"not looked again": {func(b *book) { b.silent = true }, "idle"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				book := newBook("consul")
+				book.write("idle")
+				d, end := follow(t, nil, book)
+				defer end()
+				settle()
+				book.change(func() { c.hold(book) })
+				book.change(func() { book.hidden["idle"] = true })
+				time.Sleep(4 * namesEvery)
+				synctest.Wait()
+				if v, _ := d.View(); serviceNames(v) != c.want {
+					t.Errorf("services %q, want %q", serviceNames(v), c.want)
+				}
+			})
+		})
+	}
+}
+
 // B22, A17: what a registry said last stays, and everybody is told.
 func TestAwayRegistryKeepsItsLists(t *testing.T) {
 	t.Parallel()
