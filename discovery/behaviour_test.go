@@ -143,7 +143,7 @@ func TestSource(t *testing.T) {
 				shows func(*testing.T, registry)
 			}{
 				{"full list first, then every change", showsEveryChange},
-				{"what an instance says arrives", keepsEveryField},
+				{"what an instance says arrives, T25", keepsEveryField},
 				{"the last instance leaves once, T31 T32", emptiesOnce},
 				{"a watch that ends keeps its list, T34", keepsListAtEnd},
 				{"three watch, one ends, T39", tellsTheOthers},

@@ -244,7 +244,7 @@ func TestNacosThreshold(t *testing.T) {
 	}))
 }
 
-// T21, T26: what Nacos and other clients write beside the metadata.
+// T25, T26: what Nacos and other clients write beside the metadata.
 func TestNacosEntries(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, inNacos("a:8848", func(t *testing.T, d *nacosDouble, n *nacos) {
