@@ -493,6 +493,12 @@ func TestNacosServices(t *testing.T) {
 			}
 		}
 		d.do(func() {
+			d.broken = func(*http.Request) (int, string) { return http.StatusOK, `{"count":2,"doms":["g@@orders","accounts"]}` }
+		})
+		if got, err := n.Services(t.Context()); err != nil || !slices.Equal(got, []string{"accounts", "orders"}) {
+			t.Errorf("names with their group: %v, %v", got, err)
+		}
+		d.do(func() {
 			d.broken = func(*http.Request) (int, string) { return http.StatusOK, `{"count":100000000,"doms":["a"]}` }
 		})
 		if _, err := n.Services(t.Context()); err == nil || !strings.Contains(err.Error(), "more than") {
