@@ -429,12 +429,70 @@ func TestReportsReachOtherNodes(t *testing.T) {
 			t.Error("the other node knows no load")
 		}
 		memory.do(func() { clear(memory.reports) }) // they expired
-		time.Sleep(ReportLives)
+		time.Sleep(reportsEvery + 2*memoryEvery)
 		synctest.Wait()
 		for name, d := range map[string]*Directory{"the node itself": a, "the other": b} {
 			if v, _ := d.View(); v.Services[0].Instances[0].Load.CPU != nil {
 				t.Errorf("%s still knows a load that expired", name)
 			}
+		}
+	})
+}
+
+// A report that has come here since Memory was read is newer than what it said.
+func TestNewestReportCounts(t *testing.T) {
+	t.Parallel()
+	r, now := newReports(), time.Now()
+	old, fresh := reportOf(started("orders", 1, now)), reportOf(started("orders", 1, now.Add(time.Hour)))
+	is := func(want wire.Report) bool {
+		got, _ := r.of("orders", registered{id: old.ID})
+		return got.Started.Equal(want.Started)
+	}
+	r.hear(fresh, now, false)
+	if r.share([]wire.Report{old}, now.Add(1), now.Add(2)); !is(fresh) {
+		t.Error("a report that was not saved yet gave way to an older one")
+	}
+	r.keep([]wire.Report{fresh}, now.Add(3))
+	r.hear(fresh, now.Add(6), true)
+	if r.share([]wire.Report{old}, now.Add(5), now.Add(7)); !is(fresh) {
+		t.Error("a report that came while Memory was read gave way")
+	}
+	if r.share([]wire.Report{old}, now.Add(8), now.Add(9)); !is(old) {
+		t.Error("what was told to another node since then does not count")
+	}
+	r.hear(fresh, now.Add(20), false)
+	if r.keep([]wire.Report{old}, now.Add(15)); len(r.unsaved()) != 1 {
+		t.Error("a report that came while an older one was saved counts as saved")
+	}
+}
+
+// Callers are told loads as often as they are reported, people at once.
+func TestLoadsArePaced(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		book := newBook("consul")
+		book.write("orders", at("orders", 1))
+		d, end := follow(t, nil, book)
+		defer end()
+		s := serve(t, d, nil)
+		settle()
+		got, answers := ask(t, s, wire.Ask{}), 0
+		for i := range 60 {
+			cpu := float64(i)
+			r := reportOf(at("orders", 1))
+			r.Load.CPU = &cpu
+			d.report([]wire.Report{r})
+			time.Sleep(lookAgain + buildPace)
+			if v, _ := d.View(); *v.Services[0].Instances[0].Load.CPU != cpu {
+				t.Fatalf("people see %v after a second, want %g", *v.Services[0].Instances[0].Load.CPU, cpu)
+			}
+			if next := d.tables.since(got.Epoch, got.Version, nil); next.loads != nil {
+				answers++
+				got.Version = next.head.Version
+			}
+		}
+		if answers < 5 || answers > 7 {
+			t.Errorf("callers were told %d times in a minute, want 6", answers)
 		}
 	})
 }

@@ -87,6 +87,11 @@ func TestListThatComesBackIsInUse(t *testing.T) {
 	if r.by[lists[1].digest] != nil {
 		t.Error("a list out of use is kept")
 	}
+	r.replaced(lists[0].digest, now)
+	r.prune(now.Add(2 * recentFor))
+	if len(r.by)+len(r.of)+r.unused != 0 {
+		t.Errorf("%d lists and %d bytes are kept", len(r.by), r.unused)
+	}
 }
 
 func TestRememberedListsAreBounded(t *testing.T) {

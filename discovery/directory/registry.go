@@ -316,7 +316,7 @@ func (w *watch) empty() bool {
 		}
 	}
 	s := w.watcher.State()
-	return s.Known && s.Problem == nil && s.Age < time.Since(w.left)
+	return s.Known && s.Age < time.Since(w.left)
 }
 
 // settled says whether everything that a registry has was heard, or that it is away.

@@ -248,6 +248,22 @@ func TestFirstAnswerKnowsVerdicts(t *testing.T) {
 	})
 }
 
+// A database that is away holds nobody up.
+func TestFirstAnswerWithoutMemory(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		book, memory := newBook("consul"), newShelf()
+		book.write("orders", at("orders", 1))
+		memory.problem = errors.New("away")
+		d, end := follow(t, memory, book)
+		defer end()
+		asked := time.Now()
+		if got := ask(t, serve(t, d, nil), wire.Ask{}); time.Since(asked) > lookAgain || len(got.Services) != 1 {
+			t.Errorf("after %s: %+v", time.Since(asked), got)
+		}
+	})
+}
+
 // slowShelf takes a second for verdicts.
 type slowShelf struct{ *shelf }
 
@@ -407,6 +423,15 @@ func TestFullAnswerIsEncodedOnce(t *testing.T) {
 		}
 		if now := d.tables.since("", 0, nil); bytes.Equal(now.services, first.services) {
 			t.Error("the full answer is that of before")
+		}
+		for i := range 2 * maxEncoded {
+			book.write("s2", at("s2", i))
+			time.Sleep(2 * buildPace)
+			d.tables.since(d.tables.epoch, known, nil)
+		}
+		change = d.tables.since(d.tables.epoch, known, nil)
+		if again := d.tables.since(d.tables.epoch, known, nil); &again.services[0] != &change.services[0] || len(d.tables.encoded) > maxEncoded {
+			t.Errorf("after many versions, with %d answers kept, a change was encoded again", len(d.tables.encoded))
 		}
 	})
 }
