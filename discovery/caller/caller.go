@@ -67,7 +67,7 @@ type Options struct {
 	RulesDir string           // without control: a folder of rule files (.yaml, .yml), followed
 	Services []string         // those that are called; empty: all that control knows. Required with Registry
 
-	Dir       string   // where the last tables are kept; empty: nowhere
+	Dir       string   // where the last lists and rules of control are kept; empty: nowhere
 	Overrides []string // NAME@IP:PORT;IP:PORT, before everything else
 	AllowProd bool     // overrides also where Self.Env is prod
 	Isolate   bool     // developers' instances are their own; SetIsolate changes it

@@ -204,3 +204,13 @@ func TestUnwritableCopy(t *testing.T) {
 		}
 	})
 }
+
+// An answer of control that comes while the copy is being used counts.
+func TestCopyComesTooLate(t *testing.T) {
+	t.Parallel()
+	c := filled(t, Options{}, rules.Set{}, mixed())
+	c.heard.control = time.Now()
+	if c.use(&copied{Services: map[string]wire.Service{"orders": {}}}) || len(c.lists["orders"].instances) != len(mixed()) {
+		t.Error("the copy replaced what control told")
+	}
+}

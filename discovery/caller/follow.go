@@ -25,6 +25,8 @@ const (
 	// may say that there is none. One that does so sooner would be asked in a circle.
 	pace    = 50 * time.Millisecond
 	tooSoon = time.Second
+	// spread keeps callers that were answered together from asking together for ever.
+	spread = 100 * time.Millisecond
 )
 
 // place is where we are in what a control node tells.
@@ -55,7 +57,7 @@ func (c *Caller) follow(ctx context.Context) {
 			pause(ctx, pace)
 		case err == nil:
 			failures = 0
-			pause(ctx, tooSoon-time.Since(began))
+			pause(ctx, max(tooSoon-time.Since(began), rand.N(spread)))
 		default:
 			failures++
 			at = (at + 1) % len(nodes)

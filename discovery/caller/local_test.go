@@ -1,6 +1,7 @@
 package caller
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -85,6 +86,67 @@ func TestWithFilesAlone(t *testing.T) {
 		writeRegistry(t, path, append(mixed(), instance("orders", "10.0.0.7:80", "prod", "v2"))...)
 		time.Sleep(70 * time.Second)
 		expect("with another instance, warm", "10.0.0.2:80 10.0.0.7:80", 3)
+	})
+}
+
+// Files that change are not believed before they rest.
+func TestFilesThatAreBeingWritten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		writeRule(t, dir, ruleText("v1"))
+		source, err := discovery.Open("static:"+registryFile(t, mixed()...), discovery.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := started(t, nil, Options{Self: home(), Registry: source, Services: []string{"orders"}, RulesDir: dir})
+		ready(t, c)
+		time.Sleep(time.Second + 70*time.Millisecond)
+		for i := range 50 {
+			writeRule(t, dir, ruleText([]string{"v2", "v1"}[i%2]))
+			time.Sleep(settleFor)
+			if got := among(picks(t.Context(), c, "orders", 10)); got != "10.0.0.1:80" {
+				t.Fatalf("after %d writes: %s", i+1, got)
+			}
+		}
+		writeRule(t, dir, ruleText("v2"))
+		time.Sleep(2 * time.Second)
+		if got := among(picks(t.Context(), c, "orders", 10)); got != "10.0.0.2:80" {
+			t.Errorf("at rest: %s", got)
+		}
+	})
+}
+
+// chatty is a registry that changes two hundred times a second.
+type chatty struct{ untouched }
+
+func (chatty) Watch(ctx context.Context, service string, out discovery.Observer) error {
+	for version := uint64(1); ; version++ {
+		out.Publish(discovery.Snapshot{Service: service, Version: version, Instances: instances(1+int(version%5), service, "prod", "v1")})
+		if version == 2000 {
+			<-ctx.Done()
+			return nil
+		}
+		if !pause(ctx, 5*time.Millisecond) {
+			return nil
+		}
+	}
+}
+
+// C16: whatever a registry does, a service is compiled twenty times a second at
+// most, and its last state counts.
+func TestRegistryThatNeverRests(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := started(t, nil, Options{Self: home(), Registry: chatty{untouched{t}}, Services: []string{"orders"}})
+		ready(t, c)
+		time.Sleep(11 * time.Second)
+		if made := c.tables.Load(); made < 100 || made > 220 {
+			t.Errorf("%d tables in 10 s, want at most 20 a second", made)
+		}
+		if got := len((*c.slots.Load())["orders"].now.Load().in.Instances); got != 1 {
+			t.Errorf("%d instances, the last list has 1", got)
+		}
 	})
 }
 

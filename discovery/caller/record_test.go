@@ -189,6 +189,35 @@ func TestRecordsThatAreDropped(t *testing.T) {
 	})
 }
 
+// A view whose records were all given up comes with the next record that names it.
+func TestViewOfDroppedRecords(t *testing.T) {
+	t.Parallel()
+	c := filled(t, Options{}, rules.Set{}, instances(1, "a", "prod", "v1"), instances(1, "b", "prod", "v1"))
+	c.opt.Control = []string{"https://control:8083"}
+	pick := func(service string, times int) {
+		for range times {
+			if _, err := c.Pick(Keep(t.Context()), service); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	pick("a", 1)
+	pick("b", ringSize)
+	c.batch(1)
+	pick("a", 1)
+	views := map[string]int{}
+	for c.ring.sent < c.ring.last {
+		b, upTo := c.batch(maxBatch)
+		for _, v := range b.Views {
+			views[v.Service]++
+		}
+		c.arrived(b, upTo)
+	}
+	if views["a"] != 1 || views["b"] != 1 || c.ring.dropped != 0 || len(c.ring.views) != 0 {
+		t.Errorf("views %v; %d dropped, %d views wait", views, c.ring.dropped, len(c.ring.views))
+	}
+}
+
 // A47: a process can say why, as long as it keeps record and table.
 func TestExplainHere(t *testing.T) {
 	t.Parallel()

@@ -83,6 +83,16 @@ func TestWarmUp(t *testing.T) {
 	}
 }
 
+func TestWarmthBySecond(t *testing.T) {
+	t.Parallel()
+	for age, want := range map[time.Duration]int{0: 0, 29999 * time.Millisecond: 0, 30 * time.Second: 33, 30999 * time.Millisecond: 33,
+		31 * time.Second: 66, 45 * time.Second: 533, 58999 * time.Millisecond: 966, 59 * time.Second: 1000, time.Hour: 1000} {
+		if got := warmth(age); got != want {
+			t.Errorf("at %v: %d thousandths, want %d", age, got, want)
+		}
+	}
+}
+
 func TestWhoWarms(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -178,9 +188,16 @@ func TestSightingsAreForgotten(t *testing.T) {
 			t.Fatalf("after %d instances %d are remembered, at most %d", i, len(l.seen), most)
 		}
 	}
-	l.instances = instances(2, "orders", "prod", "v1")
-	l.instances[1].Started = time.Time{}
+	two := instances(2, "orders", "prod", "v1")
+	two[1].Started = time.Time{}
+	l.instances = two
 	if fresh := l.see(false, now); fresh != 2 {
-		t.Errorf("%d are new; one was gone for long, of the other nobody knows when it started", fresh)
+		t.Errorf("%d are new; both were gone for long", fresh)
+	}
+	l.instances = nil
+	l.see(false, now.Add(time.Second))
+	l.instances = two
+	if fresh := l.see(false, now.Add(2*time.Second)); fresh != 1 {
+		t.Errorf("%d are new; of one nobody knows when it started", fresh)
 	}
 }
