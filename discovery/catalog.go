@@ -8,7 +8,7 @@ import "context"
 type Catalog interface {
 	Source
 	// Services returns the names as the registry spells them, sorted. An answer that
-	// may lack some is an error.
+	// may lack some is an error. A name that NewWatcher refuses is nobody's to call.
 	Services(ctx context.Context) ([]string, error)
 }
 

@@ -18,6 +18,8 @@ const (
 	// lookTimeout leaves time for the rest of a renewal: an agent without a leader
 	// holds a question for 7 s.
 	lookTimeout = time.Second
+	// enterTimeout leaves time for the next agent when one hangs.
+	enterTimeout = 4 * time.Second
 	// lookEvery renewals the leader is asked whether it knows us: an agent takes
 	// renewals and entries by itself, also when nobody can pass them on.
 	lookEvery = 4
@@ -31,7 +33,9 @@ func (c *consul) Register(ctx context.Context, in Instance) (Lease, error) {
 	l := &consulLease{consul: c, in: in, entered: map[int]bool{}}
 	var errs []error
 	for l.agent = range c.agents {
-		err := l.enter(ctx)
+		attempt, cancel := context.WithTimeout(ctx, enterTimeout)
+		err := l.enter(attempt)
+		cancel()
 		if err == nil {
 			return l, nil
 		}
@@ -59,44 +63,28 @@ type consulLease struct {
 	in       Instance
 	agent    int          // where it is entered
 	entered  map[int]bool // agents that may have an entry of ours
-	failures int          // renewals in a row
 	renewals int          // since the leader was asked whether it knows us
 }
 
 func (l *consulLease) check() string { return "service:" + l.in.ID }
 
 // Renew passes the check. An agent that has restarted knows neither check nor
-// service, and is told both again. A lease that has run out is never passed again:
-// the entry is removed and made anew, at the next agent if there is one.
+// service, and is told both again. Who loses three renewals registers anew, at
+// another agent if this one is away.
 func (l *consulLease) Renew(ctx context.Context) error {
+	err := l.pass(ctx)
 	outcome := "ok"
-	var err error
-	if l.failures >= lostAfter {
-		err, outcome = l.anew(ctx), "registered_again"
-	} else if err = l.pass(ctx); forgotten(err) {
+	if forgotten(err) {
 		err, outcome = l.enter(ctx), "registered_again"
 	}
-	if err == nil {
-		l.failures = 0
-		l.metrics.renewal(outcome)
-		l.confirm(ctx)
-		return nil
+	if err != nil {
+		l.metrics.renewal("failed")
+		l.metrics.writes(false)
+		return err
 	}
-	l.metrics.renewal("failed")
-	l.metrics.writes(false)
-	if l.failures++; l.failures >= lostAfter {
-		l.agent = (l.agent + 1) % len(l.agents)
-	}
-	return err
-}
-
-// anew drains what is left of a lost lease, then enters the instance. An agent that
-// cannot be told now is told at the end.
-func (l *consulLease) anew(ctx context.Context) error {
-	short, cancel := context.WithTimeout(ctx, lookTimeout)
-	_ = l.Release(short) // the lease has run out: nobody is sent here, whatever is left
-	cancel()
-	return l.enter(ctx)
+	l.metrics.renewal(outcome)
+	l.confirm(ctx)
+	return nil
 }
 
 // confirm asks the leader whether it has our entry, now and then, and each time
@@ -122,6 +110,7 @@ func (l *consulLease) seen(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	q.RequireConsistent = true
+	q.Filter = fmt.Sprintf("Service.ID == %q", l.in.ID) // a service may have a thousand instances that all ask
 	entries, _, err := l.agents[l.agent].Health().Service(l.in.Service, "", false, q)
 	return slices.ContainsFunc(entries, func(e *api.ServiceEntry) bool { return e.Service.ID == l.in.ID }), err
 }

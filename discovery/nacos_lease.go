@@ -29,9 +29,8 @@ var errForgotten = errors.New("nacos does not know the instance")
 // nacosLease is one instance. Its methods are called by one goroutine.
 type nacosLease struct {
 	*nacos
-	in       Instance
-	server   int // who is told
-	failures int // renewals in a row
+	in     Instance
+	server int // who is told
 }
 
 // Register enters an instance, an ephemeral one: Nacos calls it unhealthy 15 s after
@@ -58,29 +57,22 @@ func (n *nacos) Register(ctx context.Context, in Instance) (Lease, error) {
 	return nil, errors.Join(err, l.Release(ctx))
 }
 
-// Renew sends a beat. What Nacos has forgotten is entered again; a lease that has
-// run out is removed and made anew.
+// Renew sends a beat, to the next server after a failure. What Nacos has forgotten is
+// entered again.
 func (l *nacosLease) Renew(ctx context.Context) error {
+	err := l.beat(ctx)
 	outcome := "ok"
-	var err error
-	if l.failures >= lostAfter {
-		short, cancel := context.WithTimeout(ctx, lookTimeout)
-		_ = l.Release(short) // the lease has run out: nobody is sent here, whatever is left
-		cancel()
-		err, outcome = l.enter(ctx), "registered_again"
-	} else if err = l.beat(ctx); errors.Is(err, errForgotten) {
+	if errors.Is(err, errForgotten) {
 		err, outcome = l.enter(ctx), "registered_again"
 	}
 	l.metrics.writes(err == nil)
-	if err == nil {
-		l.failures = 0
-		l.metrics.renewal(outcome)
-		return nil
+	if err != nil {
+		l.metrics.renewal("failed")
+		l.server = (l.server + 1) % len(l.options.hosts)
+		return err
 	}
-	l.metrics.renewal("failed")
-	l.failures++
-	l.server = (l.server + 1) % len(l.options.hosts)
-	return err
+	l.metrics.renewal(outcome)
+	return nil
 }
 
 // form names the instance.
