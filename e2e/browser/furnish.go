@@ -12,7 +12,7 @@ import (
 
 // Furnish does what people do in a day, so that every page of a demo has something
 // to show: an emergency, lists with a mistake, hosts, drafts, a gray with a plan,
-// somebody who is new.
+// services that call each other, somebody who is new.
 func (s *Server) Furnish(ctx context.Context) error {
 	steps := []struct {
 		call    string
@@ -33,6 +33,9 @@ func (s *Server) Furnish(ctx context.Context) error {
 		if err := s.patiently(ctx, step.call, step.body, step.headers...); err != nil {
 			return fmt.Errorf("furnish: %w", err)
 		}
+	}
+	if err := s.furnishInner(ctx); err != nil {
+		return fmt.Errorf("furnish: %w", err)
 	}
 	return s.furnishDrafts(ctx)
 }

@@ -24,6 +24,8 @@ const Environment = "prod"
 type Server struct {
 	*testenv.Control
 	Public, Console string // origins
+	Fleet           string // of the listener for other nodes and for callers
+	Data            string // its folder
 	Token           string // of the administrator
 	Password        string // of the account admin, for its first sign-in
 }
@@ -37,9 +39,9 @@ func Serve(ctx context.Context, program, dir string, flags ...string) (*Server, 
 			return nil, err
 		}
 	}
-	s := &Server{Public: "http://" + addr[0], Console: "http://" + addr[1]}
+	s := &Server{Public: "http://" + addr[0], Console: "http://" + addr[1], Fleet: "http://" + addr[3], Data: filepath.Join(dir, "data")}
 	s.Control = &testenv.Control{Name: "dispatch", Log: filepath.Join(dir, "log"), Up: testenv.Answers(s.Console + "/login"),
-		Args: append([]string{program, "serve", "--data", filepath.Join(dir, "data"), "--env", Environment, "--replica-id", "node-1",
+		Args: append([]string{program, "serve", "--data", s.Data, "--env", Environment, "--replica-id", "node-1",
 			"--listen", addr[0], "--admin-listen", addr[1], "--ops-listen", addr[2], "--fleet-listen", addr[3]}, flags...)}
 	if err := s.Start(ctx); err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ func TestMapThroughThePage(t *testing.T) {
 		c.hangzhou(services)
 		c.page(actions.Viewer, "GET", "/map", nil).words("no rules yet", "order-core", "pay-core")
 		c.apply(actions.Administrator, "", "order.yaml", orderRule, "groups.yaml", owners).ok()
-		c.page(actions.Viewer, "GET", "/map?env=prod", nil).words("Rules v1", "because of a test", "production / cn-hangzhou / prod", "strategy: {version: v2.3.1, weight: 70}", "1 of 2 serve")
+		c.page(actions.Viewer, "GET", "/map?env=prod", nil).words("Rules v1", "because of a test", "production / cn-hangzhou / prod", "strategy: {version: v2.3.1, weight: 70}", "1/2 serve")
 
 		form := url.Values{"direct": {"true"}, "reason": {"the rules are wrong"}, "confirm": {region}, "key": {"k-1"}}
 		if r := c.page(actions.ReleaseEngineer, "POST", "/map/switch", form); r.status != http.StatusForbidden {

@@ -84,6 +84,7 @@ func run(ctx context.Context, part string) (err error) {
 	if err != nil {
 		return err
 	}
+	paths = append(paths, "/calls?id="+browser.PickedCall)
 	select {
 	case <-time.After(traffic - time.Since(begin)):
 	case <-ctx.Done():
