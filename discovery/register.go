@@ -54,6 +54,10 @@ type RegisterOptions struct {
 	// entered anew as soon as the registry answers: an outage of the registry must
 	// not end every process.
 	EndWhenLost bool
+	// Retry makes Register try again until ctx ends, 8 s and later 16 s apart at
+	// most: a registry that is away at the start must not keep anybody from serving.
+	// What is wrong with an instance is returned at once.
+	Retry bool
 }
 
 // ErrLost is the end of a registration that could not be renewed.
@@ -86,6 +90,20 @@ func Register(ctx context.Context, source Source, opt RegisterOptions, instances
 	if opt.Log == nil {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
+	for try := 1; ; try++ {
+		r, err := registerOnce(ctx, source, opt, instances)
+		if err == nil || !opt.Retry || fault.KindOf(err) == fault.Invalid {
+			return r, err
+		}
+		wait := backoff(try)
+		opt.Log.WarnContext(ctx, "not registered: callers do not find this process", "source", source.Name(), "err", err, "again_in", wait.String())
+		if !pause(ctx, wait) {
+			return nil, err
+		}
+	}
+}
+
+func registerOnce(ctx context.Context, source Source, opt RegisterOptions, instances []Instance) (*Registration, error) {
 	r := &Registration{source: source, log: opt.Log.With("source", source.Name()), linger: min(max(opt.Linger, 0), maxLinger), endWhenLost: opt.EndWhenLost}
 	if opt.Linger == 0 {
 		r.linger = DefaultLinger

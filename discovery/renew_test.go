@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -160,4 +161,56 @@ func TestRegistrationsLeaveNothing(t *testing.T) {
 			t.Errorf("the heap grew from %d to %d bytes", before, after)
 		}
 	}))
+}
+
+// lateSource is a registry that is away at first.
+type lateSource struct {
+	Source
+	away int // how many more registrations fail
+	err  error
+}
+
+func (s *lateSource) Name() string { return "late" }
+
+func (s *lateSource) Register(context.Context, Instance) (Lease, error) {
+	if s.away--; s.away >= 0 {
+		return nil, s.err
+	}
+	return listedLease{}, nil
+}
+
+// A registry that is away at the start keeps nobody from serving, and what is
+// wrong with an instance is told at once.
+func TestRetryOutlastsARegistryThatIsAway(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // outside of the bubble, where time would wait for it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	in := instance("orders", listener.Addr().String())
+	synctest.Test(t, func(t *testing.T) {
+		opt, away := RegisterOptions{Force: true, Retry: true}, errors.New("connection refused")
+		begin := time.Now()
+		r, err := Register(t.Context(), &lateSource{away: 3, err: away}, opt, in)
+		if err != nil || len(r.Instances()) != 1 {
+			t.Fatalf("registered %v, %v", r, err)
+		}
+		if took := time.Since(begin); took > firstBackoff+2*maxBackoff {
+			t.Errorf("three failures took %s", took)
+		}
+		if _, err := Register(t.Context(), &lateSource{away: 1, err: away}, RegisterOptions{Force: true}, in); !errors.Is(err, away) {
+			t.Errorf("without Retry: %v", err)
+		}
+		wrong := in
+		wrong.Region = ""
+		if _, err := Register(t.Context(), &lateSource{}, opt, wrong); err == nil || !strings.Contains(err.Error(), "region") {
+			t.Errorf("an instance without a region: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := Register(ctx, &lateSource{away: 1000, err: away}, opt, in); !errors.Is(err, away) {
+			t.Errorf("after its context ended: %v", err)
+		}
+	})
 }

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// wire sends bytes on a connection of its own and returns all that comes back
+// speak sends bytes on a connection of its own and returns all that comes back
 // before the server ends it.
-func wire(t *testing.T, url, text string) string {
+func speak(t *testing.T, url, text string) string {
 	t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
 	if err != nil {
@@ -59,7 +59,7 @@ func TestSEC27AdminListenerAnswersToItsNames(t *testing.T) {
 		{"GET that says DELETE", "GET /api/v1/tokens/1 HTTP/1.1\r\nHost: localhost\r\nX-HTTP-Method-Override: DELETE\r\nX-HTTP-Method: DELETE\r\nX-Method-Override: DELETE" + token + end, 405, ""},
 		{"the token that was not revoked", "GET /api/v1/me HTTP/1.1\r\nHost: localhost" + token + end, 200, `"administrator"`},
 	} {
-		text := wire(t, r.admin, tc.raw)
+		text := speak(t, r.admin, tc.raw)
 		version, rest, _ := strings.Cut(text, " ")
 		if !strings.HasPrefix(version, "HTTP/1.") || !strings.HasPrefix(rest, fmt.Sprint(tc.status, " ")) || !strings.Contains(text, tc.want) {
 			t.Errorf("%s: %.500q, want %d %s", tc.name, text, tc.status, tc.want)
@@ -74,14 +74,14 @@ func TestSEC27AdminListenerAnswersToItsNames(t *testing.T) {
 // that a request brings comes back in an answer.
 func TestSEC27NoLinkCarriesAHost(t *testing.T) {
 	r := start(t, "--demo", "--admin-hosts", "console.bank.example,192.0.2.7")
-	if text := wire(t, r.admin, "GET /api/v1/me HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); !strings.Contains(text, " 421 ") {
+	if text := speak(t, r.admin, "GET /api/v1/me HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); !strings.Contains(text, " 421 ") {
 		t.Errorf("a name that the flag does not give: %.200q", text)
 	}
-	if text := wire(t, r.admin, "GET /api/v1/me HTTP/1.1\r\nHost: 192.0.2.7:8081\r\nConnection: close\r\n\r\n"); !strings.Contains(text, " 401 ") {
+	if text := speak(t, r.admin, "GET /api/v1/me HTTP/1.1\r\nHost: 192.0.2.7:8081\r\nConnection: close\r\n\r\n"); !strings.Contains(text, " 401 ") {
 		t.Errorf("an address that the flag gives: %.200q", text)
 	}
 	for _, path := range []string{"/", "/api", "/api/v1/me", "/api/v1/me/", "//api/v1/me", "//evil.example/api/v1/me", "/api/v1/../v1/me", "/api/v1/openapi.json", "/api/v1/fleet", "/api/v1/releases/1"} {
-		text := wire(t, r.admin, "GET "+path+" HTTP/1.1\r\nHost: CONSOLE.bank.example\r\nX-Forwarded-Host: evil.example\r\nX-Forwarded-Proto: gopher\r\n"+
+		text := speak(t, r.admin, "GET "+path+" HTTP/1.1\r\nHost: CONSOLE.bank.example\r\nX-Forwarded-Host: evil.example\r\nX-Forwarded-Proto: gopher\r\n"+
 			"Forwarded: host=evil.example\r\nX-Original-URL: /evil.example\r\nAuthorization: Bearer "+r.token+"\r\nConnection: close\r\n\r\n")
 		if lower := strings.ToLower(text); !strings.HasPrefix(text, "HTTP/1.1 ") || strings.Contains(lower, "console.bank.example") || strings.Contains(lower, "evil.example") || strings.Contains(lower, "gopher") {
 			t.Errorf("GET %s answers with a name that the request brought: %.500q", path, text)
@@ -104,7 +104,7 @@ func TestSEC27FleetListenerReadsOneRequest(t *testing.T) {
 		"length and chunks": {watch + "Host: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + smuggled, 401},
 		"says another host": {watch + "Host: 127.0.0.1\r\nX-Forwarded-For: 127.0.0.1\r\nX-Forwarded-Host: localhost\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}", 401},
 	} {
-		text := wire(t, listen, tc.raw)
+		text := speak(t, listen, tc.raw)
 		if !strings.HasPrefix(text, fmt.Sprintf("HTTP/1.1 %d ", tc.status)) || strings.Count(text, "HTTP/1.") != 1 {
 			t.Errorf("%s: %.300q, want one answer of %d", name, text, tc.status)
 		}

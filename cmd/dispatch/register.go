@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"strings"
-	"time"
 
 	"dispatch.example/dispatch/discovery"
 )
@@ -16,25 +15,15 @@ func (n *node) register(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	for try := 1; ; try++ {
-		opt := discovery.RegisterOptions{Log: n.p.log, Force: n.localOnly()}
-		r, err := discovery.Register(ctx, n.registry, opt, n.instances()...)
-		if err == nil {
-			return r.Run(ctx)
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		wait := backoff(try)
-		n.p.log.WarnContext(ctx, "this replica is not registered", "err", err, "again_in", wait.String())
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		}
+	r, err := discovery.Register(ctx, n.registry, discovery.RegisterOptions{Log: n.p.log, Force: n.localOnly(), Retry: true}, n.instances()...)
+	if err == nil {
+		return r.Run(ctx)
 	}
+	if ctx.Err() == nil {
+		n.p.log.ErrorContext(ctx, "this replica cannot be registered; it serves those who know its address", "err", err)
+		<-ctx.Done()
+	}
+	return nil
 }
 
 // instances are this replica's listeners, as others reach them.

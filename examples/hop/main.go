@@ -28,6 +28,7 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -35,6 +36,7 @@ import (
 
 	"dispatch.example/dispatch/discovery"
 	"dispatch.example/dispatch/discovery/caller"
+	"dispatch.example/dispatch/discovery/heartbeat"
 	"dispatch.example/dispatch/discovery/httpcall"
 	"dispatch.example/dispatch/discovery/route"
 	"dispatch.example/dispatch/internal/signed"
@@ -112,7 +114,9 @@ func run(ctx context.Context, args []string) error {
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return serve(serving, api, httpcall.Middleware(http.HandlerFunc(h.answer))) })
+	group.Go(func() error {
+		return serve(serving, api, httpcall.Count(&h.inWork, httpcall.Middleware(http.HandlerFunc(h.answer))))
+	})
 	group.Go(func() error { return serve(serving, control, h.controls()) })
 	group.Go(func() error { return calls.Run(ctx) })
 	group.Go(func() error {
@@ -120,15 +124,32 @@ func run(ctx context.Context, args []string) error {
 		if err := calls.Ready(ctx); err != nil { // nobody should find this process before it can call
 			return err
 		}
-		reg, err := discovery.Register(ctx, registry, discovery.RegisterOptions{Log: log, Force: c.loopback},
+		reg, err := discovery.Register(ctx, registry, discovery.RegisterOptions{Log: log, Force: c.loopback, Retry: true},
 			self.Instance(c.server+".api", port(api)), self.Instance(c.server+".control", port(control)))
 		if err != nil {
 			return err
 		}
 		fmt.Printf("%s serves api on %s, control on %s\n", c.server, api.Addr(), control.Addr())
+		group.Go(func() error { return c.report(ctx, reg, h, log) })
 		return reg.Run(ctx)
 	})
 	return group.Wait()
+}
+
+// report tells control nodes, where there are some, how busy this process is.
+func (c *config) report(ctx context.Context, reg *discovery.Registration, h *hop, log *slog.Logger) error {
+	if c.fleet == "" {
+		return nil
+	}
+	tokens, err := signed.ReadTokens(c.token)
+	if err != nil {
+		return fmt.Errorf("-fleet-token-file: %w", err)
+	}
+	beat, err := heartbeat.New(heartbeat.Options{Control: strings.Split(c.fleet, ","), Token: tokens[0], Instances: reg.Instances(), InWork: h.inWork.Load, Log: log})
+	if err != nil {
+		return err
+	}
+	return beat.Run(ctx)
 }
 
 // calls is the inner layer of this process: fed by control nodes where there are
@@ -181,6 +202,7 @@ type hop struct {
 	self            discovery.Self
 	calls           *caller.Caller
 	client          *http.Client
+	inWork          atomic.Int64
 }
 
 // place is one station of a request.
