@@ -61,7 +61,7 @@ func (r reader) add(a *answer, e entry) {
 	in, err := r.read(e)
 	if err != nil {
 		why := strings.TrimSpace(err.Error())
-		a.rejected = append(a.rejected, Rejected{ID: e.id, Address: net.JoinHostPort(e.host, strconv.Itoa(e.port)), Why: why})
+		a.rejected = append(a.rejected, Rejected{ID: in.ID, Address: net.JoinHostPort(e.host, strconv.Itoa(e.port)), Why: why})
 		return
 	}
 	a.instances = append(a.instances, in)

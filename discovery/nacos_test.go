@@ -276,6 +276,9 @@ func TestNacosEntries(t *testing.T) {
 		}
 		for _, r := range s.Rejected {
 			why = append(why, r.Address+" "+r.Why)
+			if want := "orders-" + strings.TrimSuffix(r.Address, ":80") + "-80"; r.ID != want {
+				t.Errorf("the id of a rejected entry is %q, want %s", r.ID, want)
+			}
 		}
 		if text, want := fmt.Sprint(shares), "map[10.0.0.1:80 orders-10.0.0.1-80:100 10.0.0.2:80 orders-10.0.0.2-80:50 10.0.0.3:80 orders-10.0.0.3-80:0 "+
 			"10.0.0.6:80 orders-10.0.0.6-80:100 [2001:db8::7]:80 orders-2001:db8::7-80:70]"; text != want {
