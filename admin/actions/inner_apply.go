@@ -81,7 +81,7 @@ func (a *Actions) mayApply(ctx context.Context, actor Actor, in RulesInput, p *p
 		return err
 	}
 	refusal := fault.New(fault.Denied, "approval_required", "the rules of %s take a second person; nothing was changed", strings.Join(p.Needs, ", ")).
-		WithHint("somebody with the role approver looks at the same files and signs them: dispatchctl rules approve; then publish again")
+		WithHint("somebody with the role approver looks at the same files and signs them: dispatchctl rules approve DIR --digest " + p.Digest + "; then publish again")
 	refusal.Data = p.RulesCheck
 	return refusal
 }
