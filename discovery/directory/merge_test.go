@@ -55,13 +55,13 @@ func TestServicesAreMergedByTheirOwnName(t *testing.T) {
 		book := newBook("consul")
 		v2 := at("order-core", 2)
 		v2.Version = "v2"
-		book.write("order-core", at("order-core", 1), at("pay", 1))
+		book.write("order-core", at("order-core", 1), at("pay", 1), at("order-core", 3), at("pay", 3))
 		book.write("order-core-v2", v2)
 		d, end := follow(t, nil, book)
 		defer end()
 		settle()
 		v, _ := d.View()
-		if serviceNames(v) != "order-core pay" || addresses(v, "order-core") != "10.0.0.2:8080 10.0.0.3:8080" || addresses(v, "pay") != "10.0.0.2:8080" {
+		if serviceNames(v) != "order-core pay" || addresses(v, "order-core") != "10.0.0.2:8080 10.0.0.3:8080 10.0.0.4:8080" || addresses(v, "pay") != "10.0.0.2:8080 10.0.0.4:8080" {
 			t.Fatalf("services %q: %q and %q", serviceNames(v), addresses(v, "order-core"), addresses(v, "pay"))
 		}
 		book.write("order-core", at("pay", 1))

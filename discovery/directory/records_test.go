@@ -113,7 +113,7 @@ func TestRememberedListsAreBounded(t *testing.T) {
 func TestRecordsWithoutAndWithBrokenMemory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		book, memory, registry := newBook("consul"), newShelf(), prometheus.NewRegistry()
+		book, memory := newBook("consul"), newShelf()
 		batch := wire.Batch{Caller: "c", Records: make([]wire.Record, 4), Dropped: 1 << 63}
 		for name, c := range map[string]struct {
 			memory  Memory
@@ -125,7 +125,7 @@ func TestRecordsWithoutAndWithBrokenMemory(t *testing.T) {
 			"broken": {memory, errors.New("no space"), 503, "dropped 0, failed 4, lost 0, saved 0"},
 			"whole":  {memory, nil, 204, "dropped 0, failed 0, lost 9.223372036854776e+18, saved 4"},
 		} {
-			registry = prometheus.NewRegistry()
+			registry := prometheus.NewRegistry()
 			d, err := New(Options{Region: region, Registries: []Registry{{"a", book}}, Memory: c.memory, Metrics: registry})
 			if err != nil {
 				t.Fatal(err)
