@@ -33,7 +33,9 @@ type cities struct {
 	controls map[string]*control
 	orders   []*hop
 	shops    map[string]*hop // by environment, in the first region
-	copies   string          // of the tables of the shop in prod
+	copies   string          // of the shops' tables
+
+	published uint64 // releases of rules in the first region
 }
 
 func startCities(t *testing.T) *cities {
@@ -152,6 +154,7 @@ func (c *cities) rulesTravel(t *testing.T, home *control, shop *hop) {
 		if exit != 0 {
 			t.Fatalf("apply ended with %d:\n%s", exit, out)
 		}
+		c.published++
 		took = append(took, within(t, 5*time.Second, func() error {
 			counts, errs := shop.calls(t, 10, "order.api")
 			if len(errs) > 0 || counts["prod "+want] != 10 {
@@ -195,6 +198,7 @@ func (c *cities) switchesToDirect(t *testing.T, home *control, shop *hop) {
 	if out, exit := home.ctl(t, "rules", "switch", "direct", "--confirm", regions[0], "--reason", "the engine is wrong"); exit != 0 {
 		t.Fatalf("switch ended with %d:\n%s", exit, out)
 	}
+	c.published++
 	both := func() error {
 		counts, errs := shop.calls(t, 200, "order.api")
 		if len(errs) > 0 || counts["prod v1"] == 0 || counts["prod v2"] == 0 || len(counts) != 2 {
@@ -206,6 +210,7 @@ func (c *cities) switchesToDirect(t *testing.T, home *control, shop *hop) {
 	if out, exit := home.ctl(t, "rules", "switch", "rules", "--confirm", regions[0], "--reason", "it is mended"); exit != 0 {
 		t.Fatalf("switch back ended with %d:\n%s", exit, out)
 	}
+	c.published++
 	within(t, 5*time.Second, func() error {
 		if both() == nil {
 			return errors.New("both versions are still called")
@@ -250,6 +255,18 @@ func (c *cities) scrapes(t *testing.T, home *control) {
 func (c *cities) outlivesEverything(t *testing.T, home *control) {
 	t.Helper()
 	before, _ := c.shops["prod"].calls(t, 100, "order.api")
+	within(t, 20*time.Second, func() error { // copies are written some seconds apart
+		text, err := os.ReadFile(filepath.Join(c.copies, "prod", "tables.copy"))
+		if err != nil {
+			return err
+		}
+		_, body, _ := strings.Cut(string(text), "\n")
+		var kept struct{ Rules struct{ Number uint64 } }
+		if err := json.Unmarshal([]byte(body), &kept); err != nil || kept.Rules.Number != c.published {
+			return fmt.Errorf("the copy has rules %d of %d: %w", kept.Rules.Number, c.published, err)
+		}
+		return nil
+	})
 	must(t, home.Kill())
 	must(t, c.consul.Kill())
 	must(t, c.shops["prod"].Kill())
