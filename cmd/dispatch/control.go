@@ -125,7 +125,7 @@ func (p *process) runControl(ctx context.Context, do *actions.Actions, st *store
 
 func (p *process) storeOptions() store.Options {
 	seal := p.keys.ListSeal.All()
-	opt := store.Options{Log: p.log, Now: p.now, FourEyesOff: p.cfg.FourEyes == "off", Seal: store.SealKeys{Current: seal[0].Secret()}}
+	opt := store.Options{Log: p.log, Now: p.now, FourEyesOff: p.cfg.FourEyes == "off", PicksKept: p.cfg.Inner.PicksKept, Seal: store.SealKeys{Current: seal[0].Secret()}}
 	if len(seal) > 1 {
 		opt.Seal.Previous = seal[1].Secret()
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"dispatch.example/dispatch/internal/fault"
 )
@@ -12,6 +13,8 @@ type innerFlags struct {
 	Registry        []string `placeholder:"NAME=URL" help:"Registries of internal services that this control node follows, in order of belief: static:FILE, consul://HOST:PORT, nacos://HOST:PORT. None: no inner layer."`
 	RegistryDialect []string `placeholder:"NAME=FILE" help:"What the teams of a registry call the four coordinates: docs/inner-layer.md, Dialects."`
 	InnerRegion     string   `placeholder:"REGION" help:"Region whose services and rules this control node keeps (default --region). The others are reached through their gateways."`
+
+	PicksKept time.Duration `default:"2160h" help:"How long records of internal calls are kept, and the lists that explain them: 90 days."`
 }
 
 // named splits NAME=VALUE pairs; ok is false where one is none or a name comes twice.
@@ -27,6 +30,9 @@ func named(pairs []string) (names, values []string, ok bool) {
 }
 
 func (f *innerFlags) validate(p *fault.Problems, r role) {
+	if f.PicksKept < time.Hour {
+		p.Addf("--picks-kept", "%s is less than an hour: nobody could ask in time", f.PicksKept)
+	}
 	if len(f.Registry) > 0 && !r.controls() {
 		p.Addf("--registry", "is for a control node: edges answer apps, which know no services")
 	}
