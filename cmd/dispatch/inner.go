@@ -14,7 +14,6 @@ import (
 	"dispatch.example/dispatch/discovery/directory"
 	"dispatch.example/dispatch/discovery/rules"
 	"dispatch.example/dispatch/discovery/wire"
-	"dispatch.example/dispatch/internal/fault"
 )
 
 // inner is the inner layer's part of a control node: the region's directory, and
@@ -65,16 +64,7 @@ func (in *inner) open(name, url string) (discovery.Catalog, error) {
 			return nil, err
 		}
 	}
-	source, err := discovery.Open(url, opt)
-	if err != nil {
-		return nil, err
-	}
-	catalog, ok := source.(discovery.Catalog)
-	if !ok {
-		source.Close()
-		return nil, fault.New(fault.Invalid, "no_catalog", "this kind of registry cannot name its services")
-	}
-	return catalog, nil
+	return discovery.Open(url, opt)
 }
 
 // run owns the goroutines.
