@@ -2,6 +2,7 @@ package pages
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -135,6 +136,19 @@ func TestInnerPagesSayWhatIsMissing(t *testing.T) {
 	c.get("/map").has(t, "No registry of this region has a service yet", "no rules yet", "dispatchctl rules apply")
 	c.get("/services").has(t, "No registry of this region has a service yet")
 	c.get("/queues").has(t, "Here come entries whose fingerprint fits no running instance", "Here come entries that lack cluster", "Nothing is isolated")
+}
+
+// With the database away, what is in memory stays on the pages.
+func TestInnerPagesLiveWithoutTheDatabase(t *testing.T) {
+	t.Parallel()
+	c := open(t, bank, actions.OnCall)
+	c.follow(house())
+	c.book.fails = errors.New("disk I/O error")
+	for path, want := range map[string]string{"/map": "Without the rules there is no map", "/services": "3 of 5 serve", "/services/order-core": "10.0.0.1:8080", "/queues": "env is missing"} {
+		if a := c.get(path).has(t, want, "Which rules count is unknown here"); a.StatusCode != http.StatusOK {
+			t.Errorf("%s: %d", path, a.StatusCode)
+		}
+	}
 }
 
 // A rule on a page is what its file says, so people can compare the two.

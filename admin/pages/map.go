@@ -125,7 +125,7 @@ func (v *visit) mapPage() (*mapPage, error) {
 		return nil, err
 	}
 	page.inner, page.Switch.Confirm = head, v.do.ConfirmSwitch()
-	if head.Empty() {
+	if head.Empty() || head.Blind { // a map without its rules would be wrong
 		return page, nil
 	}
 	m, err := v.do.CallMap(v.r.Context(), v.Actor)

@@ -14,7 +14,7 @@ import (
 const soon = 100 * time.Millisecond
 
 func TestMapOfManyServicesIsSoonThere(t *testing.T) {
-	const times = 8
+	const times = 3
 	draw, size := manyDrawn(t)
 	draw() // the first one compiles the escapers
 	begin := processorTime(t)
@@ -23,8 +23,8 @@ func TestMapOfManyServicesIsSoonThere(t *testing.T) {
 	}
 	took := (processorTime(t) - begin) / times
 	t.Logf("200 services in 4 environments: %s of a processor, %d KB", took.Round(100*time.Microsecond), size()>>10)
-	if took > soon {
-		t.Errorf("it takes %s, more than %s", took, soon)
+	if took > soon*slowdown {
+		t.Errorf("it takes %s, more than %s", took, soon*slowdown)
 	}
 }
 

@@ -1,0 +1,5 @@
+//go:build !race
+
+package pages
+
+const slowdown = 1
