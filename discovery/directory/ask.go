@@ -95,7 +95,11 @@ func (s *Server) ask(w http.ResponseWriter, r *http.Request) (ask wire.Ask, err 
 		return ask, fault.New(fault.Conflict, "other_region", "this control node keeps the services of %s, not of %s", own, ask.Home.Region).
 			WithHint("give callers the control nodes of their own region; other regions are reached through their gateways")
 	}
-	return ask, nil
+	for {
+		if before := s.heard.Load(); before >= ask.Number || s.heard.CompareAndSwap(before, ask.Number) {
+			return ask, nil
+		}
+	}
 }
 
 // write answers with what there is now.

@@ -156,7 +156,7 @@ func TestThousandCallersAfterARestart(t *testing.T) {
 	callers.Wait()
 	took := processor(t) - start
 	t.Logf("1,000 full answers of %.1f MB: %s of processor; one encoding of the lists takes %s", float64(len(text))/1e6, took, one)
-	if took > 50*one {
+	if took > 10*one {
 		t.Errorf("1,000 answers took %s, as much as %d encodings", took, took/one)
 	}
 }

@@ -40,6 +40,7 @@ type Server struct {
 	mux     *http.ServeMux
 	newest  newestRules
 	failing atomic.Bool // records cannot be saved
+	heard   atomic.Uint64
 	stopped chan struct{}
 	stop    sync.Once
 }
@@ -70,6 +71,11 @@ func (noRules) Current() (rules.Signed, <-chan struct{}) { return rules.Signed{}
 
 // ServeHTTP answers under /discovery/.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+
+// Heard is the highest number of rules that a caller said it follows. Where that is
+// above the newest release, the database was restored from a backup: callers take
+// only what is numbered higher.
+func (s *Server) Heard() uint64 { return s.heard.Load() }
 
 // Stop answers every question that waits, and refuses new ones.
 func (s *Server) Stop() { s.stop.Do(func() { close(s.stopped) }) }
