@@ -38,6 +38,9 @@ func TestFirstAnswerIsFull(t *testing.T) {
 		if time.Since(asked) > 0 || !got.Full || len(got.Services) != 2 || len(got.Services["orders"].Instances) != 3 || got.Epoch == "" {
 			t.Errorf("after %s: %+v", time.Since(asked), got)
 		}
+		if s.Heard() != 0 {
+			t.Errorf("before anybody follows rules, %d were heard of", s.Heard())
+		}
 		if got.Rules == nil || got.Rules.Number != 7 || string(got.Rules.Manifest) != "manifest 7" {
 			t.Errorf("rules %+v", got.Rules)
 		}
@@ -52,6 +55,9 @@ func TestFirstAnswerIsFull(t *testing.T) {
 			if time.Since(asked) > 0 || !again.Full || len(again.Services) != want || again.Rules != nil {
 				t.Errorf("%s, after %s: %+v", name, time.Since(asked), again)
 			}
+		}
+		if s.Heard() != 7 {
+			t.Errorf("callers follow 7, %d were heard of", s.Heard())
 		}
 	})
 }
