@@ -191,6 +191,7 @@ type Options struct {
 	Fleet      Fleet         // nil: this process alone serves
 	Region     string        // of this node: whose rules it publishes
 	Inner      Inner         // nil: this node follows no registry
+	RulesHeard func() uint64 // the highest number of rules that a caller follows; nil: nobody asks
 	RulesMade  func()        // hears that rules were published; nil: nobody does
 	Copies     release.Blobs // that this process has beside the ledger, on its disk; nil: none
 	CanaryTime time.Duration // default CanaryTime

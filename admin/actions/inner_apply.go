@@ -11,6 +11,7 @@ import (
 
 	"dispatch.example/dispatch/discovery/rules"
 	"dispatch.example/dispatch/internal/fault"
+	"dispatch.example/dispatch/internal/signed"
 	"dispatch.example/dispatch/ledger"
 	"dispatch.example/dispatch/release"
 )
@@ -104,6 +105,21 @@ func removed(in RulesInput, changes []rules.Difference) error {
 	return err
 }
 
+// above is what the next number of rules must pass: a database that was restored from
+// a backup stands below what callers follow, and they take nothing lower. Numbers
+// that no release can have jumped to are not believed.
+func (a *Actions) above(head uint64) uint64 {
+	if a.RulesHeard == nil {
+		return head
+	}
+	heard := a.RulesHeard()
+	if heard > head+signed.MaxJump {
+		a.Log.Warn("a caller says that it follows rules of a number that was never given; look who has the fleet token", "number", heard, "newest", head)
+		return head
+	}
+	return max(head, heard)
+}
+
 // commitRules publishes what is proposed: for everybody at once, for rules skip the
 // canary. When nothing differs nothing is published.
 func (a *Actions) commitRules(ctx context.Context, w Write, action string, p proposal) (RulesApplied, error) {
@@ -112,7 +128,7 @@ func (a *Actions) commitRules(ctx context.Context, w Write, action string, p pro
 		return out, nil
 	}
 	stream := rules.Stream(a.Region)
-	c := release.Change{Rules: &p.set, Created: a.now(), Above: p.head.number, Cause: release.Cause{Action: action, By: w.Actor.Name, Reason: w.Reason}}
+	c := release.Change{Rules: &p.set, Created: a.now(), Above: a.above(p.head.number), Cause: release.Cause{Action: action, By: w.Actor.Name, Reason: w.Reason}}
 	next, err := release.First(a.Deployment, stream, c)
 	if p.head.from != nil {
 		next, err = p.head.from.Next(c)

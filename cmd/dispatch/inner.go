@@ -97,6 +97,7 @@ func (in *inner) stop() {
 func (in *inner) options(opt actions.Options) actions.Options {
 	if in != nil {
 		opt.Region, opt.Inner, opt.RulesMade = in.p.cfg.Inner.InnerRegion, in.directory, in.board.made
+		opt.RulesHeard = in.server.Heard
 	}
 	return opt
 }
