@@ -61,7 +61,7 @@ type Options struct {
 	Token      string        // of the fleet listener
 	TLS        *tls.Config   // nil: the system's
 	Trust      *signed.Trust // whose releases of rules are believed; required with Control
-	Deployment string        // default: default
+	Deployment string        // default: dispatch
 
 	Registry discovery.Source // without control: where instances are found. With it: the degraded path
 	RulesDir string           // without control: a folder of rule files (.yaml, .yml), followed

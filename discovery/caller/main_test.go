@@ -122,7 +122,7 @@ func (n *node) put(service string, s wire.Service) {
 
 // sign makes a release of rules.
 func (n *node) sign(number uint64, set rules.Set) *rules.Signed {
-	manifest, err := json.Marshal(map[string]any{"format": 1, "deployment": "default", "stream": rules.Stream("cn-hangzhou"), "number": number, "rules": set})
+	manifest, err := json.Marshal(map[string]any{"format": 1, "deployment": "dispatch", "stream": rules.Stream("cn-hangzhou"), "number": number, "rules": set})
 	if err != nil {
 		panic(err)
 	}

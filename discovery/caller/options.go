@@ -3,13 +3,12 @@ package caller
 import (
 	"crypto/rand"
 	"log/slog"
-	"net/netip"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
 
 	"dispatch.example/dispatch/discovery"
+	"dispatch.example/dispatch/discovery/wire"
 	"dispatch.example/dispatch/internal/fault"
 )
 
@@ -45,7 +44,7 @@ func checkOptions(opt *Options) (map[string][]discovery.Instance, error) {
 		opt.ID = host + "-" + randomText(6)
 	}
 	if opt.Deployment == "" {
-		opt.Deployment = "default"
+		opt.Deployment = "dispatch" // as dispatch serve --deployment
 	}
 	if opt.Sample == 0 {
 		opt.Sample = DefaultSample
@@ -59,17 +58,7 @@ func checkOptions(opt *Options) (map[string][]discovery.Instance, error) {
 func checkSources(p *fault.Problems, opt *Options) {
 	control := len(opt.Control) > 0
 	opt.Control = slices.Clone(opt.Control)
-	for i, text := range opt.Control {
-		u, err := url.Parse(text)
-		switch {
-		case err != nil || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Scheme != "http" && u.Scheme != "https":
-			p.Addf("Control", "%q is not https://HOST:PORT of a fleet listener", text)
-		case u.Scheme == "http" && !isLoopback(u.Hostname()):
-			p.Addf("Control", "%s is beyond this machine and would send the token in plain text: use https", u.Host)
-		default:
-			opt.Control[i] = u.Scheme + "://" + u.Host
-		}
-	}
+	opt.Control = wire.CheckControl(p, opt.Control)
 	if control && opt.Trust == nil {
 		p.Addf("Trust", "is required with Control: rules are believed by their signature")
 	}
@@ -90,11 +79,6 @@ func checkSources(p *fault.Problems, opt *Options) {
 			p.Addf("Services", "%s", err)
 		}
 	}
-}
-
-func isLoopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 // overrideSource is the Source of instances that the configuration names.

@@ -26,9 +26,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
-	"net/url"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -69,7 +66,10 @@ type Reporter struct {
 // New checks the options. It connects to nobody.
 func New(opt Options) (*Reporter, error) {
 	var p fault.Problems
-	opt.Control = checkControl(&p, opt.Control)
+	if len(opt.Control) == 0 {
+		p.Addf("Control", "names no fleet listener")
+	}
+	opt.Control = wire.CheckControl(&p, opt.Control)
 	if len(opt.Instances) == 0 {
 		p.Addf("Instances", "there is none to report about")
 	}
@@ -103,30 +103,6 @@ func New(opt Options) (*Reporter, error) {
 	return &Reporter{opt: opt, meter: m, reports: reports, client: &http.Client{Transport: transport,
 		// Nobody else shall get the token.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}, nil
-}
-
-// checkControl returns the URLs without a slash at their ends.
-func checkControl(p *fault.Problems, control []string) (nodes []string) {
-	for _, text := range control {
-		u, err := url.Parse(text)
-		switch {
-		case err != nil || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Scheme != "http" && u.Scheme != "https":
-			p.Addf("Control", "%q is not https://HOST:PORT of a fleet listener", text)
-		case u.Scheme == "http" && !isLoopback(u.Hostname()):
-			p.Addf("Control", "%s is beyond this machine and would send the token in plain text: use https", u.Host)
-		default:
-			nodes = append(nodes, u.Scheme+"://"+u.Host)
-		}
-	}
-	if len(control) == 0 {
-		p.Addf("Control", "names no fleet listener")
-	}
-	return nodes
-}
-
-func isLoopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 func newCounter(reg prometheus.Registerer) (*prometheus.CounterVec, error) {

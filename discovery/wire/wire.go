@@ -6,7 +6,7 @@
 //	POST RecordsPath   Batch → 204      picks, in batches
 //	GET  PrometheusPath                 http_sd of all instances
 //
-// It holds types and does nothing.
+// It holds types, and does nothing but check where they are sent.
 package wire
 
 import (

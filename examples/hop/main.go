@@ -171,7 +171,7 @@ func (c *config) calls(self discovery.Self, registry discovery.Source, log *slog
 	if err != nil {
 		return nil, fmt.Errorf("-fleet-token-file: %w", err)
 	}
-	opt.Token, opt.Deployment = tokens[0], "dispatch"
+	opt.Token = tokens[0]
 	if opt.Trust, err = signed.ReadTrust(c.trust); err != nil {
 		return nil, fmt.Errorf("-trust-keys: %w", err)
 	}
