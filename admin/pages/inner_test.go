@@ -24,9 +24,7 @@ import (
 // innerBook is a book with a release of rules, too.
 type innerBook struct {
 	*book
-	rules  *release.Signed
-	papers map[string]ledger.Paper
-	picks  map[string]ledger.Pick
+	rules *release.Signed
 }
 
 func (b *innerBook) Rollout(ctx context.Context, stream string) (ledger.Rollout, error) {
