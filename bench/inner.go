@@ -8,9 +8,10 @@ import (
 // peersModule is a module of its own: see its package comment for what is measured.
 const peersModule = "bench/peers"
 
-// innerLayer gives the figures of a pick, and those of other libraries' picks.
+// innerLayer gives the figures of a pick and of what brings it its tables, and those
+// of other libraries' picks.
 func innerLayer(ctx context.Context) ([]row, error) {
-	own, err := runBenchmarks(ctx, ".", "./discovery/route")
+	own, err := runBenchmarks(ctx, ".", "./discovery/route", "./discovery/caller", "./discovery/directory", "./discovery/httpcall", "./discovery/grpccall", "./discovery")
 	if err != nil {
 		return nil, err
 	}

@@ -14,13 +14,17 @@ var promises = []promise{
 	{"ColdStart5M", "ms/op", 2000},
 	{"Import1M/sqlite", "s/import", 10},
 	{"Import1M/mysql", "s/import", 10},
-	{"Pick/1000x200", "cpu-ns/op", 200},
+	{"Pick/1000x200", "ns/op", 200},
 	{"Pick/1000x200", "allocs/op", 0},
-	{"Pick/services", "cpu-ns/op", 200},
+	{"Pick/services", "ns/op", 200},
+	{"Pick/pick", "ns/op", 200},
+	{"Pick/pick", "allocs/op", 0},
 	{"Pick/nobody", "allocs/op", 0},
 	{"Pick1000Over50", "ratio", 2},
 	{"CompileService/1000", "ms/compile", 2},
 	{"TableMemory", "MB", 8},
+	{"Rebuild", "ns/op", 2e6},
+	{"ConsulChange", "p99-ms", 300},
 }
 
 // proportions are pairs that are promised to stay close.
