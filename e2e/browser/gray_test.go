@@ -1,6 +1,8 @@
 package browser
 
 import (
+	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -35,4 +37,40 @@ func (g *team) gray(t *testing.T) {
 	g.hosts.fail(host, false)
 	g.up(t, host)
 	author.Do(t, chromedp.Navigate(page), send(author, do("resume")), Until(`document.querySelector("form [name=action][value=pause]")`))
+	if !*full { // each step bakes for a minute, and two windows of 30 s must pass
+		return
+	}
+	for _, share := range []string{"50", "100"} {
+		begin := time.Now()
+		must(t, author.TakeWithin(6*time.Minute, advance(author, page, do("next"), share)))
+		t.Logf("the gray took its step to %s %% after %s", share, time.Since(begin).Round(time.Second))
+	}
+	author.Do(t, chromedp.Navigate(page), send(author, do("finish")), Reads(".notice.ok", "●"))
+}
+
+// advance asks for the next step until the gray stands at the share. A step that
+// has to wait is refused, and the page says for what.
+func advance(w *Tab, page, form, share string) chromedp.Action[chromedp.Void] {
+	return func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
+		tick := time.NewTicker(5 * time.Second)
+		defer tick.Stop()
+		for ; ; <-tick.C {
+			if _, err := chromedp.Navigate(page)(ctx, target); err != nil {
+				return chromedp.Void{}, fmt.Errorf("open %s until its share is %s: %w", page, share, err)
+			}
+			there, err := chromedp.Evaluate[bool](`document.querySelector("#graycard .big")?.innerText.includes("`+share+`")`)(ctx, target)
+			if there || err != nil {
+				return chromedp.Void{}, err
+			}
+			ready, err := chromedp.Evaluate[bool](`Boolean(document.querySelector("form [name=action][value=next]"))`)(ctx, target)
+			if err != nil {
+				return chromedp.Void{}, err
+			}
+			if ready {
+				if _, err := send(w, form)(ctx, target); err != nil {
+					return chromedp.Void{}, err
+				}
+			}
+		}
+	}
 }
