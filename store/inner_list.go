@@ -55,9 +55,15 @@ func (s *Store) saveLists(ctx context.Context, lists map[string][]discovery.Inst
 }
 
 func (s *Store) saveList(tx *gorm.DB, digest, service string, list []json.RawMessage) error {
-	var there int64
-	if err := tx.Model(&listRow{}).Where("digest = ?", digest).Count(&there).Error; err != nil || there > 0 {
+	var there []listRow
+	if err := tx.Select("digest", "used").Where("digest = ?", digest).Limit(1).Find(&there).Error; err != nil {
 		return err
+	}
+	if len(there) > 0 {
+		if there[0].Used >= micros(s.now().Add(-usedBy)) {
+			return nil
+		}
+		return tx.Model(&listRow{}).Where("digest = ?", digest).Update("used", micros(s.now())).Error
 	}
 	whole, err := pack(list)
 	if err != nil {

@@ -191,6 +191,7 @@ type Options struct {
 	Fleet      Fleet         // nil: this process alone serves
 	Region     string        // of this node: whose rules it publishes
 	Inner      Inner         // nil: this node follows no registry
+	PicksKept  time.Duration // how long records of calls are kept; default ledger.PicksKept
 	RulesHeard func() uint64 // the highest number of rules that a caller follows; nil: nobody asks
 	RulesMade  func()        // hears that rules were published; nil: nobody does
 	Copies     release.Blobs // that this process has beside the ledger, on its disk; nil: none
@@ -236,6 +237,9 @@ func New(opt Options) (*Actions, error) {
 	}
 	if opt.CanaryTime <= 0 {
 		opt.CanaryTime = CanaryTime
+	}
+	if opt.PicksKept == 0 {
+		opt.PicksKept = ledger.PicksKept
 	}
 	if opt.Passwords == nil {
 		opt.Passwords = Argon2id()

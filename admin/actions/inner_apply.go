@@ -56,7 +56,7 @@ func (a *Actions) mayApply(ctx context.Context, actor Actor, in RulesInput, p *p
 	if err := rules.MayChange(author, p.head.set(), p.set); err != nil {
 		return err
 	}
-	if err := removed(in, p.Changes); err != nil {
+	if err := removed(in, p.head.set(), p.set, p.Changes); err != nil {
 		return err
 	}
 	if len(p.Needs) == 0 {
@@ -87,14 +87,16 @@ func (a *Actions) mayApply(ctx context.Context, actor Actor, in RulesInput, p *p
 	return refusal
 }
 
-// removed is an error when rules or groups would go and nobody said that they may.
-func removed(in RulesInput, changes []rules.Difference) error {
+// removed is an error when rules or groups would go and nobody said that they may:
+// also one that shadows another, which would then count.
+func removed(in RulesInput, before, after rules.Set, changes []rules.Difference) error {
 	if in.Delete {
 		return nil
 	}
 	var gone fault.Problems
 	for _, d := range changes {
-		if d.Kind == rules.Removed || d.Kind == rules.Regrouped && d.After == "" {
+		fewer := d.Kind == rules.Changed && len(after.For(d.Service, d.Env)) < len(before.For(d.Service, d.Env))
+		if fewer || d.Kind == rules.Removed || d.Kind == rules.Regrouped && d.After == "" {
 			gone.Addf(strings.TrimSuffix(d.Service+"/"+d.Env, "/"), "would be taken away: %s", d.Before)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"dispatch.example/dispatch/discovery/wire"
 	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/ledger"
+	"dispatch.example/dispatch/release"
 )
 
 // The standings of an explained call.
@@ -16,6 +17,7 @@ const (
 	CallReproduced = "reproduced"                           // the same table and draw choose the same again
 	CallDiffers    = "differs"                              // they choose something else: a defect, or a caller of another version
 	CallExpired    = "record only: table expired"           // the table is kept no longer
+	CallUntabled   = "record only: the caller had no table" // of that service: it does not follow it, or had loaded nothing
 	CallConfigured = "record only: chosen by configuration" // an override names addresses; no table had a say
 )
 
@@ -23,7 +25,7 @@ const (
 type CallExplained struct {
 	Record      wire.Record        `json:"record"`
 	Explanation *route.Explanation `json:"explanation,omitempty"`
-	Standing    string             `json:"standing" enum:"reproduced,differs,record only: table expired,record only: chosen by configuration"`
+	Standing    string             `json:"standing" enum:"reproduced,differs,record only: table expired,record only: the caller had no table,record only: chosen by configuration"`
 }
 
 // ExplainCall finds the record of a pick and makes the pick again.
@@ -31,8 +33,8 @@ func (a *Actions) ExplainCall(ctx context.Context, _ Actor, id string) (CallExpl
 	pick, err := a.Ledger.Pick(ctx, id)
 	if fault.KindOf(err) == fault.NotFound {
 		return CallExplained{}, fault.New(fault.NotFound, "unknown_call", "no record has the id %q", id).
-			WithHint(fmt.Sprintf("errors, fallbacks and overrides are always recorded, other calls one in %d, or when their baggage has dispatch_keep; "+
-				"a record arrives some seconds after the call and is kept %d days", callsSampled, int(ledger.PicksKept.Hours()/24)))
+			WithHint(fmt.Sprintf("errors, fallbacks and overrides are always recorded, other calls one in %d, or when the caller's code asks for it; "+
+				"a record arrives some seconds after the call and is kept %s", callsSampled, release.Duration(a.PicksKept)))
 	}
 	if err != nil {
 		return CallExplained{}, fmt.Errorf("look up call %s: %w", id, err)
@@ -43,6 +45,10 @@ func (a *Actions) ExplainCall(ctx context.Context, _ Actor, id string) (CallExpl
 	}
 	if pick.Record.Reason == route.ByOverride {
 		out.Standing = CallConfigured
+		return out, nil
+	}
+	if pick.Record.View == "" {
+		out.Standing = CallUntabled
 		return out, nil
 	}
 	table, err := a.tableOf(ctx, pick)

@@ -134,28 +134,41 @@ func clip(text string) string {
 // after is the verdict that follows, and its state. Isolation stands above what was
 // decided in the queue, which comes back when it is lifted.
 func (was judgement) after(do string, seen directory.Fingerprint) (directory.Verdict, string, error) {
-	next := directory.Verdict{Fingerprint: seen}
+	next := directory.Verdict{Fingerprint: seen, Isolate: was.Isolate}
 	switch do {
 	case Accept:
 		next.Accept = true
-		return next, ledger.Accepted, nil
+		return next, standing(next), nil
 	case Refuse:
 		next.Refuse = true
-		return next, ledger.Refused, nil
+		return next, standing(next), nil
 	case Isolate:
-		next.Isolate, next.Accept = true, was.Accept && same(was.Fingerprint, seen)
-		return next, ledger.Isolated, nil
+		as := same(was.Fingerprint, seen)
+		next.Isolate, next.Accept, next.Refuse = true, was.Accept && as, was.Refuse && as
+		return next, standing(next), nil
 	case Lift:
-		switch {
-		case !was.Isolate && !was.Accept && !was.Refuse:
+		if next.Isolate = false; !was.Isolate && !was.Accept && !was.Refuse {
 			return next, "", changedEntry("nothing is decided about %s", seen.ID)
-		case was.Isolate && was.Accept:
-			next.Fingerprint, next.Accept = was.Fingerprint, true
-			return next, ledger.Accepted, nil
 		}
-		return next, ledger.Lifted, nil
+		if was.Isolate && (was.Accept || was.Refuse) {
+			next.Fingerprint, next.Accept, next.Refuse = was.Fingerprint, was.Accept, was.Refuse
+		}
+		return next, standing(next), nil
 	}
 	return next, "", fault.New(fault.Invalid, "bad_verdict", "%q is none of accept, refuse, isolate, lift", do)
+}
+
+// standing is the state of a verdict's paper.
+func standing(v directory.Verdict) string {
+	switch {
+	case v.Isolate:
+		return ledger.Isolated
+	case v.Accept:
+		return ledger.Accepted
+	case v.Refuse:
+		return ledger.Refused
+	}
+	return ledger.Lifted
 }
 
 // shown is an error unless the directory, or what was decided before, has the entry

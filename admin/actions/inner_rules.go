@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -149,10 +150,11 @@ func (a *Actions) propose(ctx context.Context, in RulesInput) (proposal, error) 
 		return proposal{}, err
 	}
 	set.Direct = h.set().Direct // files say nothing of the switch
-	if err := a.lint(set, v); err != nil {
+	older, err := a.lint(h.set(), set, v)
+	if err != nil {
 		return proposal{}, err
 	}
-	p := proposal{head: h, set: set, RulesCheck: RulesCheck{Region: a.Region, Base: h.number, Changes: orNone(rules.Diff(h.set(), set)), Warnings: doubts(set, v)}}
+	p := proposal{head: h, set: set, RulesCheck: RulesCheck{Region: a.Region, Base: h.number, Changes: orNone(rules.Diff(h.set(), set)), Warnings: append(doubts(set, v), older...)}}
 	if p.digest, err = digestOfRules(a.Region, h.number, set); err != nil {
 		return proposal{}, err
 	}
@@ -174,14 +176,42 @@ func (a *Actions) propose(ctx context.Context, in RulesInput) (proposal, error) 
 	return p, nil
 }
 
-// lint is what is wrong with the meaning of a set.
-func (a *Actions) lint(set rules.Set, v *directory.View) error {
-	problems := rules.Lint(set, a.Region, v)
-	err := problems.Err("invalid_rules", "the rules have mistakes; nothing was changed")
+// lint is what is wrong with the meaning of a set. What is wrong with a rule that
+// callers follow already is a warning: a version that died must not keep others from
+// publishing, least of all a way back.
+func (a *Actions) lint(before, set rules.Set, v *directory.View) (warnings []fault.Problem, err error) {
+	var problems fault.Problems
+	for _, p := range rules.Lint(set, a.Region, v) {
+		if follows(before, set, p.File) {
+			warnings = append(warnings, p)
+			continue
+		}
+		problems = append(problems, p)
+	}
+	err = problems.Err("invalid_rules", "the rules have mistakes; nothing was changed")
 	if e, ok := errors.AsType[*fault.Error](err); ok && len(away(v)) > 0 {
 		e.Hint = "registries are away, and what they hold is not known now: " + strings.Join(named(away(v)), "; ")
 	}
-	return err
+	return warnings, err
+}
+
+// follows says whether callers follow already what a file says.
+func follows(before, set rules.Set, file string) bool {
+	found := false
+	for _, r := range set.Rules {
+		if r.File != file {
+			continue
+		}
+		if found = slices.ContainsFunc(before.Rules, func(b rules.Rule) bool { return b.File == r.File && b.ID() == r.ID() && sameRule(b, r) }); !found {
+			return false
+		}
+	}
+	return found
+}
+
+// sameRule says whether two rules of one time say the same.
+func sameRule(a, b rules.Rule) bool {
+	return a.Selector == b.Selector && a.Strategy == b.Strategy && reflect.DeepEqual(a.Fallback, b.Fallback)
 }
 
 // doubts are what is seldom meant, and what could not be looked at.

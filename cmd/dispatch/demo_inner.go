@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"time"
 
 	"dispatch.example/dispatch/admin/actions"
 	"dispatch.example/dispatch/discovery/rules"
@@ -15,6 +16,9 @@ import (
 
 // demoRegion is where the demo's services stand.
 const demoRegion = "cn-hangzhou"
+
+// demoPatience is how long the demo waits for its directory to know all services.
+const demoPatience = 30 * time.Second
 
 // innerDemo lets the demo follow a registry of made-up services, a file in its data
 // folder. Nobody listens at their addresses, and nobody calls them.
@@ -30,31 +34,32 @@ func (c *serveCmd) innerDemo() error {
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		return fmt.Errorf("write the demo's registry: %w", err)
 	}
-	c.Inner.Registry, c.Inner.InnerRegion = []string{"demo=static:" + file}, demoRegion
+	c.Inner.Registry, c.Inner.InnerRegion, c.Inner.demo = []string{"demo=static:" + file}, demoRegion, true
 	return nil
 }
 
 // publishRules publishes the example rules once the directory knows what they are
 // about. A demo that has rules keeps them.
 func (d *demo) publishRules(ctx context.Context, do *actions.Actions) error {
-	if d == nil || d.p.cfg.Inner.InnerRegion != demoRegion {
+	if d == nil || !d.p.cfg.Inner.demo {
 		return nil
 	}
+	late := time.After(demoPatience)
 	for {
-		view, changed := d.p.inner.directory.View()
-		if len(view.Services) > 0 {
-			break
+		_, changed := d.p.inner.directory.View()
+		err := firstRules(ctx, do)
+		if err == nil {
+			return nil
 		}
 		select {
-		case <-changed:
+		case <-changed: // it may not have known all services
+		case <-late:
+			d.p.log.WarnContext(ctx, "the demo has no rules for internal calls", "err", err)
+			return nil
 		case <-ctx.Done():
 			return nil
 		}
 	}
-	if err := firstRules(ctx, do); err != nil && ctx.Err() == nil {
-		d.p.log.WarnContext(ctx, "the demo has no rules for internal calls", "err", err)
-	}
-	return nil
 }
 
 func firstRules(ctx context.Context, do *actions.Actions) error {

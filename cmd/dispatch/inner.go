@@ -97,7 +97,7 @@ func (in *inner) stop() {
 func (in *inner) options(opt actions.Options) actions.Options {
 	if in != nil {
 		opt.Region, opt.Inner, opt.RulesMade = in.p.cfg.Inner.InnerRegion, in.directory, in.board.made
-		opt.RulesHeard = in.server.Heard
+		opt.RulesHeard, opt.PicksKept = in.server.Heard, in.p.cfg.Inner.PicksKept
 	}
 	return opt
 }
@@ -122,6 +122,7 @@ type rulesBoard struct {
 	mu      sync.Mutex // guards the rest
 	newest  rules.Signed
 	changed chan struct{}
+	read    bool // the database has been asked
 }
 
 func newRulesBoard() *rulesBoard {
@@ -133,6 +134,13 @@ func (b *rulesBoard) Current() (rules.Signed, <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.newest, b.changed
+}
+
+// Read implements directory.RulesBoard.
+func (b *rulesBoard) Read() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.read
 }
 
 // made says that this node published rules.
@@ -170,8 +178,14 @@ func (b *rulesBoard) ask(ctx context.Context, p *process) error {
 	}
 	stream := rules.Stream(p.cfg.Inner.InnerRegion)
 	head, err := st.Head(ctx, stream)
-	if current, _ := b.Current(); err != nil || head <= current.Number {
+	if err != nil {
 		return err
+	}
+	if current, _ := b.Current(); head <= current.Number {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.read = true
+		return nil
 	}
 	s, err := st.Release(ctx, stream, head)
 	if err != nil {
@@ -179,6 +193,7 @@ func (b *rulesBoard) ask(ctx context.Context, p *process) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.read = true
 	b.newest = rules.Signed{Number: s.Number, Manifest: s.Manifest, Signature: s.Signature}
 	close(b.changed)
 	b.changed = make(chan struct{})

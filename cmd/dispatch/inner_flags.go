@@ -15,6 +15,8 @@ type innerFlags struct {
 	InnerRegion     string   `placeholder:"REGION" help:"Region whose services and rules this control node keeps (default --region). The others are reached through their gateways."`
 
 	PicksKept time.Duration `default:"2160h" help:"How long records of internal calls are kept, and the lists that explain them: 90 days."`
+
+	demo bool // the demo's own
 }
 
 // named splits NAME=VALUE pairs; ok is false where one is none or a name comes twice.

@@ -15,7 +15,12 @@ func (n *node) register(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	r, err := discovery.Register(ctx, n.registry, discovery.RegisterOptions{Log: n.p.log, Force: n.localOnly(), Retry: true}, n.instances()...)
+	instances := n.instances()
+	if len(instances) == 0 {
+		<-ctx.Done()
+		return nil
+	}
+	r, err := discovery.Register(ctx, n.registry, discovery.RegisterOptions{Log: n.p.log, Force: n.localOnly(), Retry: true}, instances...)
 	if err == nil {
 		return r.Run(ctx)
 	}
@@ -26,7 +31,8 @@ func (n *node) register(ctx context.Context) error {
 	return nil
 }
 
-// instances are this replica's listeners, as others reach them.
+// instances are this replica's listeners, as others reach them. One that only this
+// machine reaches is none, unless all are.
 func (n *node) instances() (all []discovery.Instance) {
 	c := n.p.cfg
 	add := func(l net.Listener, service, scheme string) {
@@ -34,6 +40,11 @@ func (n *node) instances() (all []discovery.Instance) {
 			return
 		}
 		tcp := l.Addr().(*net.TCPAddr) // listen opens no others
+		if tcp.IP.IsLoopback() && !n.localOnly() {
+			n.p.log.Warn("a listener is not registered: only this machine reaches it", "service", service, "address", tcp.String(),
+				"try", "an address of the network for --fleet-listen and --listen, or loopback for both")
+			return
+		}
 		in := discovery.Instance{Service: service, Address: discovery.Address{Port: uint16(tcp.Port)}, ID: n.self.ID + "-" + strings.TrimPrefix(service, "dispatch."),
 			Coordinates: discovery.Coordinates{Cluster: c.Cluster, Region: c.Region, Env: c.Env, Version: c.VersionLabel},
 			Labels:      map[string]string{labelReplica: n.self.ID, labelScheme: scheme}, Started: n.started}
@@ -47,13 +58,13 @@ func (n *node) instances() (all []discovery.Instance) {
 	return all
 }
 
-// localOnly says whether somebody bound a listener to loopback: then only callers
-// on this machine are meant.
+// localOnly says whether every listener is bound to loopback: then only callers on
+// this machine are meant.
 func (n *node) localOnly() bool {
 	for _, l := range []net.Listener{n.p.public, n.p.fleetL} {
-		if l != nil && l.Addr().(*net.TCPAddr).IP.IsLoopback() {
-			return true
+		if l != nil && !l.Addr().(*net.TCPAddr).IP.IsLoopback() {
+			return false
 		}
 	}
-	return false
+	return true
 }

@@ -134,5 +134,19 @@ func problemOf(res *http.Response) error {
 	if res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden {
 		text += " (is Token one of --fleet-token-file of the control nodes, or the certificate from their authority?)"
 	}
+	if refusedFor(res.StatusCode) {
+		return fmt.Errorf("%s: %w", text, errUnfit)
+	}
 	return errors.New(text)
+}
+
+// errUnfit is the answer to a body that will never be taken as it is.
+var errUnfit = errors.New("the node does not take it")
+
+func refusedFor(status int) bool {
+	switch status {
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		return true
+	}
+	return false
 }

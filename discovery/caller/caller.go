@@ -64,7 +64,7 @@ type Options struct {
 	Deployment string        // default: dispatch
 
 	Registry discovery.Source // without control: where instances are found. With it: the degraded path
-	RulesDir string           // without control: a folder of rule files (.yaml, .yml), followed
+	RulesDir string           // without control: a folder of rule files (.yaml), followed
 	Services []string         // those that are called; empty: all that control knows. Required with Registry
 
 	Dir       string   // where the last lists and rules of control are kept; empty: nowhere
@@ -96,6 +96,7 @@ type Caller struct {
 	slots   atomic.Pointer[map[string]*slot] // what Pick reads; the map is replaced, never changed
 	tables  atomic.Uint64                    // compiled so far, for their names
 	running atomic.Bool
+	tried   atomic.Bool  // RulesDir has been read once, well or badly
 	current atomic.Int64 // index in Control of the node that answers; -1: none does
 
 	wake     chan struct{} // capacity 1: something is dirty

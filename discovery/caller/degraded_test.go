@@ -1,6 +1,10 @@
 package caller
 
 import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -81,6 +85,37 @@ func TestNoRulesIsNotDegraded(t *testing.T) {
 		}
 		if metric(t, registry, "dispatch_discovery_degraded") != 0 {
 			t.Error("degraded")
+		}
+	})
+}
+
+// A node that has not read its rules yet says so: that none came is no "there are
+// none", and is not kept on disk as that.
+func TestUnreadRulesAreDegraded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n, registry := newNode(t), prometheus.NewRegistry()
+		n.unread = true
+		n.list("orders", mixed()...)
+		opt := options(n)
+		opt.Metrics, opt.Dir = registry, t.TempDir()
+		c := started(t, one(n), opt)
+		ready(t, c)
+		if got := among(picks(t.Context(), c, "orders", 1000)); got != direct {
+			t.Errorf("before the rules are read picks went to %s", got)
+		}
+		if metric(t, registry, "dispatch_discovery_degraded", "no_rules") != 1 {
+			t.Error("the metric is not 1")
+		}
+		time.Sleep(2 * copyEvery)
+		if _, err := os.Stat(filepath.Join(opt.Dir, copyName)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("there is a copy without rules: %v", err)
+		}
+		n.change(func() { n.unread = false })
+		n.publish(1, rule("orders", "v2"))
+		time.Sleep(3 * time.Second)
+		if got := among(picks(t.Context(), c, "orders", 1000)); got != "10.0.0.2:80" || metric(t, registry, "dispatch_discovery_degraded") != 0 {
+			t.Errorf("with rules picks went to %s", got)
 		}
 	})
 }

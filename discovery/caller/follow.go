@@ -132,7 +132,7 @@ func (c *Caller) take(t *wire.Tables, q wire.Ask) error {
 	switch {
 	case t.Rules != nil && refused == nil && mark.Number > c.mark.Number:
 		c.takeRules(set, mark, t.Rules)
-	case t.Rules == nil && !c.book.known && q.Number == 0:
+	case t.Rules == nil && !t.Unread && !c.book.known && q.Number == 0:
 		c.book.known = true // control has none
 		c.soil()
 	}

@@ -34,6 +34,14 @@ func WithLane(ctx context.Context, lane route.Query) context.Context {
 	return context.WithValue(ctx, trafficKey{}, &traffic{lane: lane, keep: before != nil && before.keep})
 }
 
+// WithKey returns a context whose calls with this key keep to one version, as a rule's
+// weights have it. It holds for calls from here: a key does not travel to the next hop.
+func WithKey(ctx context.Context, key string) context.Context {
+	lane := LaneOf(ctx)
+	lane.Key = key
+	return WithLane(ctx, lane)
+}
+
 // LaneOf is the lane that the traffic carries; zero if none.
 func LaneOf(ctx context.Context) route.Query {
 	if t := trafficOf(ctx); t != nil {
@@ -48,7 +56,7 @@ func Keep(ctx context.Context) context.Context {
 }
 
 // Lane is what counts for a call, and what it carries on: the environments of the
-// traffic as a pair, else those of the process; likewise the person, and the key.
+// traffic as a pair, else those of the process; likewise the person. The key counts for this hop.
 func (c *Caller) Lane(ctx context.Context) route.Query {
 	own, carried := c.opt.Lane, LaneOf(ctx)
 	if carried.Env != "" {

@@ -30,15 +30,15 @@ type list struct {
 	seen      map[fingerprint]sighting
 }
 
-// fingerprint tells a process from the one before it at its address.
+// fingerprint tells a process from the one before it at its address. An ID is no part
+// of it: a second instance of the same ID gives both another.
 type fingerprint struct {
-	id      string
 	address discovery.Address
 	started int64 // Unix ms; 0: unknown
 }
 
 func fingerprintOf(in *discovery.Instance) fingerprint {
-	f := fingerprint{id: in.ID, address: in.Address}
+	f := fingerprint{address: in.Address}
 	if !in.Started.IsZero() {
 		f.started = in.Started.UnixMilli()
 	}

@@ -59,7 +59,7 @@ func (c *Caller) hear(ctx context.Context, name string, w *discovery.Watcher) {
 			c.mu.Lock()
 			if c.heard.control.IsZero() {
 				c.heard.listed = true
-				c.learn(name, told{Service: wire.Service{Instances: s.Instances}, full: true, first: first})
+				c.learn(name, told{Service: wire.Service{Instances: distinct(s.Instances)}, full: true, first: first})
 			}
 			c.mu.Unlock()
 			first = false
@@ -70,6 +70,25 @@ func (c *Caller) hear(ctx context.Context, name string, w *discovery.Watcher) {
 			return
 		}
 	}
+}
+
+// distinct adds the address to IDs that several instances have, as control nodes do:
+// an agent of Consul keeps its own, and what is lowered is named by ID.
+func distinct(all []discovery.Instance) []discovery.Instance {
+	times := make(map[string]int, len(all))
+	for i := range all {
+		times[all[i].ID]++
+	}
+	if len(times) == len(all) {
+		return all
+	}
+	all = slices.Clone(all)
+	for i := range all {
+		if times[all[i].ID] > 1 {
+			all[i].ID += "@" + all[i].Address.String()
+		}
+	}
+	return all
 }
 
 // readRules follows the folder of rules until ctx ends. What cannot be read or
@@ -93,6 +112,11 @@ func (c *Caller) readRules(ctx context.Context) {
 			}
 		}
 		c.troubles.note("rules", err)
+		if c.tried.CompareAndSwap(false, true) {
+			c.mu.Lock()
+			c.soil() // Ready waits for this
+			c.mu.Unlock()
+		}
 		pause(ctx, readEvery)
 	}
 }
@@ -106,6 +130,7 @@ func (c *Caller) ruleFiles() (map[string]string, error) {
 	}
 	files, size := map[string]string{}, 0
 	for _, e := range entries {
+		// Parse refuses .yml by its name, which is better than overlooking it.
 		ext := filepath.Ext(e.Name())
 		if ext != ".yaml" && ext != ".yml" || strings.HasPrefix(e.Name(), ".") {
 			continue
@@ -120,7 +145,7 @@ func (c *Caller) ruleFiles() (map[string]string, error) {
 		files[e.Name()] = string(text)
 	}
 	if len(files) == 0 {
-		return nil, errors.New("read rules: no .yaml or .yml in " + c.opt.RulesDir + "; to have no rules, keep a groups.yaml there")
+		return nil, errors.New("read rules: no .yaml in " + c.opt.RulesDir + "; to have no rules, keep a groups.yaml there")
 	}
 	return files, nil
 }

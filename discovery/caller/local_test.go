@@ -43,7 +43,6 @@ func TestWithFilesAlone(t *testing.T) {
 		}
 		c := started(t, nil, Options{Self: home(), Registry: source, Services: []string{"orders"}, RulesDir: dir, Metrics: registry, Log: log.logger()})
 		ready(t, c)
-		time.Sleep(time.Second)
 		expect := func(when, want string, number uint64) {
 			t.Helper()
 			if got := among(picks(t.Context(), c, "orders", 1000)); got != want {

@@ -76,6 +76,8 @@ type node struct {
 	deaf    bool // no wake-up reaches a question that waits
 	hasty   bool // questions do not wait
 	down    bool
+	unread  bool // the rules have not been read
+	takes   int  // bytes of a batch at most; 0: any
 	asks    []time.Time
 	last    wire.Ask
 	full    int
@@ -146,6 +148,10 @@ func (n *node) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var answer any
 	switch r.URL.Path {
 	case wire.RecordsPath:
+		if n.takes > 0 && len(body) > n.takes {
+			http.Error(w, `{"status":413,"code":"too_large"}`, http.StatusRequestEntityTooLarge)
+			return
+		}
 		var b wire.Batch
 		if err := json.Unmarshal(body, &b); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
@@ -178,7 +184,7 @@ func (n *node) answer(ctx context.Context, q wire.Ask) wire.Tables {
 	defer n.mu.Unlock()
 	n.asks, n.last = append(n.asks, time.Now()), q
 	for waited := false; ; waited = true {
-		t := wire.Tables{Epoch: n.epoch, Version: n.version, Full: q.Epoch != n.epoch, Services: map[string]wire.Service{}, Partial: n.partial}
+		t := wire.Tables{Epoch: n.epoch, Version: n.version, Full: q.Epoch != n.epoch, Services: map[string]wire.Service{}, Partial: n.partial, Unread: n.unread}
 		for name, s := range n.lists {
 			if (t.Full || n.changes[name] > q.Version) && (len(q.Services) == 0 || slices.Contains(q.Services, name)) {
 				t.Services[name] = s

@@ -33,8 +33,8 @@ func (p Pick) ID() string {
 }
 
 // Pick chooses an instance of the service for the lane of ctx. It reads memory only.
-// An error is a *route.NoMatch; before anything was loaded, a *fault.Error
-// not_loaded. Its Pick has the ID of the record.
+// An error is a *route.NoMatch; before anything was loaded a *fault.Error
+// not_loaded, and for a service that Options.Services lacks one not_followed. Its Pick has the ID of the record.
 //
 // An override is chosen from whatever answers at its addresses: to leave out one
 // that is dead is up to the transport, as with all instances.
@@ -144,12 +144,17 @@ func (c *Caller) unknown(service string, lane route.Query, draw uint64) (Pick, e
 	loaded, waits := c.heard.any(), slices.Contains(c.opt.Services, service)
 	c.mu.Unlock()
 	var err error
-	if !loaded || waits {
+	none := &route.NoMatch{Service: service, Lane: lane, Want: discovery.Coordinates{
+		Cluster: c.opt.Self.Cluster, Region: c.opt.Self.Region, Env: cmp.Or(lane.Env, c.opt.Self.Env)}}
+	switch {
+	case !loaded || waits:
 		err = fault.New(fault.Unavailable, "not_loaded", "no list of %s has been loaded yet", service).
 			WithHint("wait for Ready before the first call; if it does not return, see the log for what cannot be asked")
-	} else {
-		err = c.withNames(&route.NoMatch{Service: service, Lane: lane, Want: discovery.Coordinates{
-			Cluster: c.opt.Self.Cluster, Region: c.opt.Self.Region, Env: cmp.Or(lane.Env, c.opt.Self.Env)}})
+	default:
+		if err = c.withNames(none); err == error(none) && len(c.opt.Services) > 0 {
+			err = fault.New(fault.Invalid, "not_followed", "this process does not follow %s", service).
+				WithHint("add it to Options.Services, or correct the name: it follows " + strings.Join(c.opt.Services, ", "))
+		}
 	}
 	choice := route.Choice{Reason: route.ByNobody}
 	// Without the name as a label: it may be whatever a client typed.

@@ -1,6 +1,7 @@
 package caller
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"strconv"
@@ -49,6 +50,7 @@ type ring struct {
 	notes   []note                // grows up to ringSize
 	last    uint64                // number of the newest
 	sent    uint64                // number of the newest that was sent or given up
+	size    int                   // records in a batch that a node takes; 0: maxBatch. Of sendRecords alone
 	dropped uint64                // given up since the last batch that arrived
 	views   map[string]unsentView // named by records that were not sent
 }
@@ -142,6 +144,21 @@ func (c *Caller) batch(most int) (b wire.Batch, upTo uint64) {
 	return b, upTo
 }
 
+// most is how many records a batch has.
+func (r *ring) most() int { return cmp.Or(r.size, maxBatch) }
+
+// giveUp drops the record that no node takes, alone in its batch.
+func (c *Caller) giveUp(upTo uint64) {
+	r := &c.ring
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.sent < upTo {
+		r.sent = upTo
+		r.dropped++
+		c.metrics.dropped.Inc()
+	}
+}
+
 // arrived notes that a batch was taken.
 func (c *Caller) arrived(b wire.Batch, upTo uint64) {
 	r := &c.ring
@@ -157,7 +174,7 @@ func (c *Caller) arrived(b wire.Batch, upTo uint64) {
 
 // Explain finds the record of a pick of this process and makes the pick again. The
 // record alone comes with the error table_expired when its table is kept no longer,
-// or chosen_by_configuration when there was none.
+// no_table when there was none of the service, or chosen_by_configuration.
 func (c *Caller) Explain(id string) (wire.Record, route.Explanation, error) {
 	text, ours := strings.CutPrefix(id, c.prefix+"-")
 	number, err := strconv.ParseUint(text, 32, 64)
@@ -171,6 +188,9 @@ func (c *Caller) Explain(id string) (wire.Record, route.Explanation, error) {
 	c.ring.mu.Unlock()
 	if r.Reason == route.ByOverride {
 		return r, route.Explanation{}, fault.New(fault.NotFound, "chosen_by_configuration", "record only: chosen by configuration")
+	}
+	if r.View == "" {
+		return r, route.Explanation{}, fault.New(fault.NotFound, "no_table", "record only: the caller had no table")
 	}
 	e := c.kept(r)
 	if e == nil {

@@ -2,6 +2,7 @@ package caller
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"dispatch.example/dispatch/discovery/wire"
@@ -40,7 +41,7 @@ func (c *Caller) sendBatch(ctx context.Context) (more bool) {
 	if at < 0 {
 		return false
 	}
-	b, upTo := c.batch(maxBatch)
+	b, upTo := c.batch(c.ring.most())
 	if len(b.Records) == 0 && b.Dropped == 0 {
 		return false
 	}
@@ -48,9 +49,19 @@ func (c *Caller) sendBatch(ctx context.Context) (more bool) {
 	if ctx.Err() == nil {
 		c.troubles.note("records", err)
 	}
-	if err != nil {
+	switch n := len(b.Records); {
+	case errors.Is(err, errUnfit) && n > 1:
+		c.ring.size = n / 2
+		return true
+	case errors.Is(err, errUnfit) && n == 1:
+		c.giveUp(upTo)
+		return true
+	case err != nil:
 		return false
+	default:
+		c.arrived(b, upTo)
+		more = n == c.ring.most()
+		c.ring.size = 0
+		return more
 	}
-	c.arrived(b, upTo)
-	return len(b.Records) == maxBatch
 }

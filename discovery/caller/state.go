@@ -72,6 +72,9 @@ func (c *Caller) checkReady(loaded bool) {
 		return
 	default:
 	}
+	if c.opt.RulesDir != "" && !c.tried.Load() {
+		return // the first calls would go past the rules
+	}
 	if named := len(c.opt.Services) > 0; named && len(c.missing()) == 0 || !named && loaded {
 		close(c.ready)
 	}

@@ -93,6 +93,28 @@ func TestWarmthBySecond(t *testing.T) {
 	}
 }
 
+// An agent of Consul keeps its own IDs: a new machine with the ID of the others warms
+// alone, and those that were there do not begin again.
+func TestOneIDOnEveryMachine(t *testing.T) {
+	t.Parallel()
+	machine := func(host string) discovery.Instance {
+		in := instances(1, "orders", "prod", "v1")[0]
+		in.ID, in.Address.Host = "orders", host
+		return in
+	}
+	began := time.Now()
+	l := &list{instances: distinct([]discovery.Instance{machine("10.0.0.1")})}
+	l.see(true, began)
+	l.instances = distinct([]discovery.Instance{machine("10.0.0.1"), machine("10.0.0.2")})
+	if fresh := l.see(false, began); fresh != 1 {
+		t.Errorf("%d are new", fresh)
+	}
+	scale := l.scale(began.Add(time.Second))
+	if len(scale) != 1 || scale[l.instances[1].ID].Why != route.Warming || l.instances[0].ID == l.instances[1].ID {
+		t.Errorf("%+v of %+v", scale, l.instances)
+	}
+}
+
 func TestWhoWarms(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

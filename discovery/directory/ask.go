@@ -95,9 +95,16 @@ func (s *Server) ask(w http.ResponseWriter, r *http.Request) (ask wire.Ask, err 
 		return ask, fault.New(fault.Conflict, "other_region", "this control node keeps the services of %s, not of %s", own, ask.Home.Region).
 			WithHint("give callers the control nodes of their own region; other regions are reached through their gateways")
 	}
-	for {
-		if before := s.heard.Load(); before >= ask.Number || s.heard.CompareAndSwap(before, ask.Number) {
-			return ask, nil
+	s.hear(ask.Number)
+	return ask, nil
+}
+
+// hear notes the number of rules that a caller follows.
+func (s *Server) hear(number uint64) {
+	newest, _ := s.board.Current()
+	for number <= newest.Number+maxAhead {
+		if before := s.heard.Load(); before >= number || s.heard.CompareAndSwap(before, number) {
+			return
 		}
 	}
 }
@@ -105,6 +112,9 @@ func (s *Server) ask(w http.ResponseWriter, r *http.Request) (ask wire.Ask, err 
 // write answers with what there is now.
 func (s *Server) write(w http.ResponseWriter, ask wire.Ask) (outcome string, err error) {
 	a := s.d.tables.since(ask.Epoch, ask.Version, ask.Services)
+	if !s.board.Read() {
+		a.head.Unread = true
+	}
 	var newest []byte
 	if release, _ := s.board.Current(); release.Number > ask.Number {
 		newest = s.newest.encode(release)

@@ -154,8 +154,11 @@ func (d *Directory) against(e *entry) (why string, since time.Time) {
 	case known:
 		return fmt.Sprintf("started: registered as %s, but %s reports %s", stamp(e.Started), t.ID, stamp(t.Started)), later(e.since, t.since)
 	}
-	if there := d.reports.at(e.Address); len(there) > 0 {
-		t := d.reports.by[there[0]]
+	for _, k := range d.reports.at(e.Address) {
+		t := d.reports.by[k]
+		if k.service != e.Service && t.fits(e.Address, e.Started) { // one process may have two names while it moves
+			continue
+		}
 		return fmt.Sprintf("address: %s is where %s of %s reports from", e.Address, t.ID, t.Service), later(e.since, t.since)
 	}
 	return "", time.Time{}

@@ -56,8 +56,13 @@ func TestOneElementOfTheFingerprint(t *testing.T) {
 		"host": {func(in discovery.Instance) discovery.Instance { in.Address.Host = "10.9.9.9"; return in },
 			"address: registered at 10.0.0.2:8080, but orders-10.0.0.2:8080 reports from 10.9.9.9:8080"},
 		"port": {func(in discovery.Instance) discovery.Instance { in.Address.Port++; return in }, "address: registered at 10.0.0.2:8080, but orders-10.0.0.2:8080 reports from 10.0.0.2:8081"},
-		"id": {func(in discovery.Instance) discovery.Instance { in.ID, in.Service = "other", "pay"; return in },
-			"address: 10.0.0.2:8080 is where other of pay reports from"},
+		"id": {func(in discovery.Instance) discovery.Instance { in.ID = "other"; return in },
+			"address: 10.0.0.2:8080 is where other of orders reports from"},
+		"another process, of another service": {func(in discovery.Instance) discovery.Instance {
+			in.ID, in.Service, in.Started = "other", "pay", in.Started.Add(time.Minute)
+			return in
+		}, "address: 10.0.0.2:8080 is where other of pay reports from"},
+		"another name of the process": {func(in discovery.Instance) discovery.Instance { in.ID, in.Service = "other", "pay"; return in }, ""},
 		"less than a millisecond": {func(in discovery.Instance) discovery.Instance {
 			in.Started = in.Started.Add(999 * time.Microsecond)
 			return in
@@ -114,6 +119,21 @@ func TestOneElementOfTheFingerprint(t *testing.T) {
 // X17: a plain restart is no ghost, whichever of registry and report is first, and
 // whichever node the new process reports to. The entry of the old process, if it
 // stays, is one.
+// After a restart the reports of both processes are shared for half a minute, in any
+// order: that of the one which started last counts.
+func TestNewestStartCounts(t *testing.T) {
+	t.Parallel()
+	old := reportOf(started("orders", 1, time.Unix(1000, 0)))
+	fresh := reportOf(started("orders", 1, time.Unix(2000, 0)))
+	for _, all := range [][]wire.Report{{old, fresh}, {fresh, old}} {
+		r := &reports{by: map[key]told{}}
+		r.share(all, time.Unix(3000, 0), time.Unix(3000, 0))
+		if got := r.by[key{"orders", old.ID}]; !got.Started.Equal(fresh.Started) {
+			t.Errorf("of %v, the process started %s counts", all, got.Started)
+		}
+	}
+}
+
 func TestRestartIsNoGhost(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ entry, report time.Duration }{
@@ -266,7 +286,7 @@ func TestMemoryAway(t *testing.T) {
 			t.Errorf("when it is back: %q", addresses(v, "orders"))
 		}
 		memory.do(func() {
-			if memory.saves <= saves || !memory.reports[key{"orders", two.ID}].Started.Equal(other2.Started) {
+			if _, there := memory.reports[shelfKey(reportOf(other2))]; memory.saves <= saves || !there {
 				t.Errorf("reports were not saved when it came back: %+v", memory.reports)
 			}
 		})

@@ -230,8 +230,8 @@ func serviceNames(v *View) string {
 
 // shelf is a Memory that one process keeps.
 type shelf struct {
-	mu       sync.Mutex // guards the rest
-	reports  map[key]wire.Report
+	mu       sync.Mutex              // guards the rest
+	reports  map[shelved]wire.Report // as in a database, two processes with one ID are two
 	verdicts []Verdict
 	batches  []wire.Batch
 	lists    []map[string][]discovery.Instance
@@ -239,14 +239,25 @@ type shelf struct {
 	problem  error
 }
 
-func newShelf() *shelf { return &shelf{reports: map[key]wire.Report{}} }
+// shelved is what a report is kept under.
+type shelved struct {
+	key
+	address discovery.Address
+	started int64
+}
+
+func shelfKey(r wire.Report) shelved {
+	return shelved{key{r.Service, r.ID}, r.Address, r.Started.UnixMilli()}
+}
+
+func newShelf() *shelf { return &shelf{reports: map[shelved]wire.Report{}} }
 
 func (s *shelf) SaveReports(_ context.Context, all []wire.Report) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.saves++
 	for _, r := range all {
-		s.reports[key{r.Service, r.ID}] = r
+		s.reports[shelfKey(r)] = r
 	}
 	return s.problem
 }
@@ -279,13 +290,20 @@ func (s *shelf) do(f func()) {
 }
 
 // put is a report that another node has taken.
-func (s *shelf) put(r wire.Report) { s.do(func() { s.reports[key{r.Service, r.ID}] = r }) }
+func (s *shelf) put(r wire.Report) { s.do(func() { s.reports[shelfKey(r)] = r }) }
 
 // boardOf is a RulesBoard that a test writes.
 type boardOf struct {
 	mu      sync.Mutex // guards the rest
 	newest  rules.Signed
 	changed chan struct{}
+	unread  bool
+}
+
+func (b *boardOf) Read() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.unread
 }
 
 func newBoard() *boardOf { return &boardOf{changed: make(chan struct{})} }

@@ -69,17 +69,24 @@ func (r *reports) keep(saved []wire.Report, asked time.Time) {
 
 // share takes what Memory had at the time asked. What came here since then, or was
 // not saved yet, is newer.
+//
+// After a restart there are two for half a minute: that of the process which started
+// last counts.
 func (r *reports) share(all []wire.Report, asked, now time.Time) {
-	there := make(map[key]bool, len(all))
+	newest := make(map[key]wire.Report, len(all))
 	for _, report := range all {
 		k := key{report.Service, report.ID}
-		there[k] = true
+		if other, twice := newest[k]; !twice || report.Started.After(other.Started) {
+			newest[k] = report
+		}
+	}
+	for k, report := range newest {
 		if t, known := r.by[k]; !known || t.saved && t.at.Before(asked) {
 			r.hear(report, now, true)
 		}
 	}
 	for k, t := range r.by {
-		if !there[k] && t.saved && t.at.Before(asked) {
+		if _, there := newest[k]; !there && t.saved && t.at.Before(asked) {
 			delete(r.by, k)
 			r.places = nil
 		}

@@ -30,6 +30,8 @@ type RulesBoard interface {
 	// Current is the newest release, zero before the first, and a channel that is
 	// closed when there is another.
 	Current() (s rules.Signed, changed <-chan struct{})
+	// Read says whether it was ever read: before that, no rules are not "none".
+	Read() bool
 }
 
 // Server answers callers and instances: the paths of package wire. Whoever mounts
@@ -69,8 +71,15 @@ type noRules struct{}
 
 func (noRules) Current() (rules.Signed, <-chan struct{}) { return rules.Signed{}, nil }
 
+func (noRules) Read() bool { return true }
+
 // ServeHTTP answers under /discovery/.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+
+// maxAhead is how far callers may be ahead of the rules that this node has: more
+// releases than anybody loses with a backup, and far less than callers take for a
+// jump. What lies above it was made up, and would lock them all out.
+const maxAhead = 10_000
 
 // Heard is the highest number of rules that a caller said it follows. Where that is
 // above the newest release, the database was restored from a backup: callers take

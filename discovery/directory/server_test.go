@@ -21,6 +21,50 @@ import (
 	"dispatch.example/dispatch/internal/fault"
 )
 
+// What nobody can follow is not believed: a number far above would lock all callers
+// out of rules, for they take no such jump.
+func TestNumbersThatWereMadeUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		book, board := newBook("consul"), newBoard()
+		book.write("orders", many("orders", 3)...)
+		board.post(7)
+		d, end := follow(t, nil, book)
+		defer end()
+		s := serve(t, d, board)
+		settle()
+		for _, c := range []struct{ says, heard uint64 }{{5, 5}, {1 << 60, 5}, {7 + maxAhead + 1, 5}, {9, 9}, {8, 9}, {7 + maxAhead, 7 + maxAhead}} {
+			ask(t, s, wire.Ask{Number: c.says})
+			if s.Heard() != c.heard {
+				t.Errorf("after a caller says %d, %d were heard of, want %d", c.says, s.Heard(), c.heard)
+			}
+		}
+	})
+}
+
+// Before the rules were read, none is not "there are none".
+func TestUnreadRulesAreSaid(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		book, board := newBook("consul"), newBoard()
+		book.write("orders", many("orders", 3)...)
+		board.unread = true
+		d, end := follow(t, nil, book)
+		defer end()
+		s := serve(t, d, board)
+		settle()
+		if got := ask(t, s, wire.Ask{}); !got.Unread || got.Rules != nil || len(got.Services) != 1 {
+			t.Errorf("unread: %+v", got)
+		}
+		board.mu.Lock()
+		board.unread = false
+		board.mu.Unlock()
+		if got := ask(t, s, wire.Ask{}); got.Unread {
+			t.Errorf("read: %+v", got)
+		}
+	})
+}
+
 // A28: the first question is answered at once and in full, with the rules.
 func TestFirstAnswerIsFull(t *testing.T) {
 	t.Parallel()

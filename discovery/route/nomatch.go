@@ -19,6 +19,7 @@ type NoMatch struct {
 	Rule    string                // its ID; empty: none
 	Counts  Counts
 	Known   int      // instances of the service, before all filters
+	Direct  bool     // rules are skipped
 	Idle    string   // why those that all filters leave take no calls; empty: none are left
 	Names   []string // full names SERVER.NAME where a short one was asked for
 	First   *NoMatch // of the lane's env, where its base was asked too
@@ -46,7 +47,9 @@ func (e *NoMatch) Error() string {
 // asked is one step: what was asked for and what was left.
 func (e *NoMatch) asked() string {
 	rule, idle := "no rule", ""
-	if e.Rule != "" {
+	if e.Direct {
+		rule = "rules are skipped"
+	} else if e.Rule != "" {
 		rule = "rule " + e.Rule
 	}
 	if e.Idle != "" {
@@ -75,6 +78,9 @@ func (e *NoMatch) Hint() string {
 		filter = "region"
 	case e.Counts.Env == 0:
 		filter = "env"
+	}
+	if e.Direct {
+		return "let rules count again (dispatchctl rules switch rules, or bring the control nodes back), or register an instance in the caller's cluster"
 	}
 	if e.Rule != "" {
 		return fmt.Sprintf("correct %s in the rule, or register an instance there", filter)
@@ -105,7 +111,7 @@ func (t *Table) noMatch(q Query) *NoMatch {
 
 func (t *Table) noMatchIn(env string, q Query) *NoMatch {
 	a := t.ask(env, q.Person)
-	e := &NoMatch{Service: t.in.Service, Want: a.want, Lane: q, Known: len(t.in.Instances), Counts: t.count(a)}
+	e := &NoMatch{Service: t.in.Service, Want: a.want, Lane: q, Known: len(t.in.Instances), Counts: t.count(a), Direct: t.in.Direct}
 	if a.rule != nil {
 		e.Rule = a.rule.ID()
 	}

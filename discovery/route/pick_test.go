@@ -98,7 +98,7 @@ func TestWhereCallsGo(t *testing.T) {
 		{"Direct: no rules, no versions, another region, not another env or cluster", []func(*discovery.Instance){version("v2.3.1"), both(version("v9"), weight(1)), region("cn-beijing"), env("test"), cluster("k2")},
 			[]rules.Rule{split(1, -1)}, direct, Query{}, "0 1 2 direct@1"},
 		{"Direct: the lane keeps both steps", feature[:1], nil, direct, lane, "0 direct@2"},
-		{"Direct: nobody", feature[2:], nil, direct, Query{Env: "t2"}, "nobody@1: region any, env t2, version any (no rule"},
+		{"Direct: nobody", feature[2:], nil, direct, Query{Env: "t2"}, "nobody@1: region any, env t2, version any (rules are skipped"},
 		{"Direct: who drains or is isolated stays out", []func(*discovery.Instance){weight(0), version("v1"), version("v2")}, nil,
 			func(in *Input) { in.Direct, in.Scale = true, map[string]Scale{"i0001": {0, Isolated}} }, Query{}, "2 direct@1"},
 		{"Direct and Isolate: never another person's", people, nil, func(in *Input) { in.Direct, in.Isolate = true, true }, Query{Env: "t0", Person: "ann"}, "1 direct@1"},

@@ -55,6 +55,8 @@ type Tables struct {
 	// instance ID, in place of all that were known. They never end a wait early.
 	Loads map[string]map[string]discovery.Load `json:"loads,omitempty"`
 	Rules *rules.Signed                        `json:"rules,omitempty"` // newer than the asked Number
+	// Unread says that the node has not read the rules yet: that none came means nothing.
+	Unread bool `json:"unread,omitempty"`
 	// Partial names registries that the node does not hear from now, and why.
 	Partial map[string]string `json:"partial,omitempty"`
 }
@@ -63,8 +65,7 @@ type Tables struct {
 type Service struct {
 	Digest    string               `json:"digest"` // of the list: names it in records
 	Instances []discovery.Instance `json:"instances"`
-	// Scale is what every caller must lower: suspicious and isolated instances, and
-	// hot ones.
+	// Scale is what every caller must lower: suspicious and isolated instances.
 	Scale map[string]route.Scale    `json:"scale,omitempty"`
 	Load  map[string]discovery.Load `json:"load,omitempty"` // by instance ID; absent: unknown
 	Gone  bool                      `json:"gone,omitempty"` // nobody registers it any more

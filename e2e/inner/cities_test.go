@@ -90,6 +90,12 @@ func TestThreeCitiesShareOneRegistry(t *testing.T) {
 
 	// A16: dev, test, pre and prod share one registry, and no call crosses.
 	for _, env := range envs {
+		within(t, 20*time.Second, func() error { // the directory looks for new names every 2 s
+			if counts, errs := c.shops[env].calls(t, 10, "order.api"); len(errs) > 0 {
+				return fmt.Errorf("in %s: %v %v", env, counts, errs)
+			}
+			return nil
+		})
 		counts, errs := c.shops[env].calls(t, callsPerEnv, "order.api")
 		total := 0
 		for where, n := range counts {

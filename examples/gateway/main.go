@@ -66,14 +66,18 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", *listen)
-	if err != nil {
-		return fmt.Errorf("-listen: %w", err)
-	}
 	server := &http.Server{Handler: httpcall.StripBaggage(proxy(calls, log)), ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return calls.Run(ctx) })
 	group.Go(func() error {
+		if err := calls.Ready(ctx); err != nil { // before that every app would get an error
+			return err
+		}
+		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", *listen)
+		if err != nil {
+			return fmt.Errorf("-listen: %w", err)
+		}
+		fmt.Println("listening on", listener.Addr())
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			return err
 		}
@@ -85,7 +89,6 @@ func run(ctx context.Context, args []string) error {
 		defer cancel()
 		return server.Shutdown(ending)
 	})
-	fmt.Println("listening on", listener.Addr())
 	return group.Wait()
 }
 

@@ -1,7 +1,7 @@
 // Command hop is a service with two ports that calls others by their names. It
 // shows the whole inner layer in one file: register, call, leave.
 //
-//	eval "$(cat examples/hop/prod.env)" go run ./examples/hop -server shop -registry static:examples/hop/registry.yaml
+// docs/inner-layer.md, In ten minutes, runs it.
 //
 // Its port api answers GET / with where it stands, and with where its calls went:
 //

@@ -235,6 +235,28 @@ func TestRulesAreCheckedAgainstTheDirectory(t *testing.T) {
 	})
 }
 
+// A version that died must not keep anybody from publishing another rule, least of
+// all a way back: what callers follow already only warns.
+func TestARuleThatWentStaleBlocksNobody(t *testing.T) {
+	each(t, func(t *testing.T, c *control) {
+		c.hangzhou(services)
+		c.apply(actions.Pipeline, "", "order.yaml", orderRule, "pay.yaml", payRule).ok()
+		v, _ := c.do.Inner.View()
+		without := *v
+		without.Services = slices.DeleteFunc(slices.Clone(v.Services), func(s directory.Service) bool { return s.Name == "pay-core" })
+		d := new(drawn)
+		d.view.Store(&without)
+		c.keeps(d)
+		back := strings.Replace(orderRule, "weight: 70", "weight: 0", 1)
+		check := c.lint("", "order.yaml", back, "pay.yaml", payRule).check()
+		if len(check.Warnings) == 0 || check.Warnings[0].File != "pay.yaml" {
+			t.Errorf("warnings %+v", check.Warnings)
+		}
+		c.apply(actions.Pipeline, "", "order.yaml", back, "pay.yaml", payRule).ok()
+		c.apply(actions.Pipeline, "", "order.yaml", back, "pay.yaml", strings.Replace(payRule, "T09", "T11", 1)).refused(422, "invalid_rules")
+	})
+}
+
 func TestRulesArePublishedForEverybodyAtOnce(t *testing.T) {
 	each(t, func(t *testing.T, c *control) {
 		made := c.hangzhou(services)
@@ -342,13 +364,20 @@ func TestRulesAreNotLostByAccident(t *testing.T) {
 				t.Errorf("%s: %+v", name, p)
 			}
 		}
-		if v := c.rules(); v.Number != 1 || len(v.Set.Rules) != 2 {
+		// One that hides another is missed as well: without it the other would count.
+		newer := strings.Replace(strings.Replace(orderRule, "T09", "T11", 1), "weight: 70", "weight: 10", 1)
+		c.apply(actions.Pipeline, "", "order.yaml", orderRule, "order-new.yaml", newer, "pay.yaml", payRule).ok()
+		if p := c.apply(actions.Pipeline, "", "order.yaml", orderRule, "pay.yaml", payRule).refused(422, "rules_removed"); len(p.Problems) != 1 || p.Problems[0].Path != "order-core/prod" {
+			t.Errorf("the newer one is gone: %+v", p)
+		}
+		c.apply(actions.Pipeline, `,"delete":true`, "order.yaml", orderRule, "pay.yaml", payRule).ok()
+		if v := c.rules(); v.Number != 3 || len(v.Set.Rules) != 2 {
 			t.Errorf("rules = %+v", v)
 		}
-		if out := c.apply(actions.Pipeline, `,"delete":true`).applied(); out.Number != 2 || len(out.Changes) != 2 {
+		if out := c.apply(actions.Pipeline, `,"delete":true`).applied(); out.Number != 4 || len(out.Changes) != 2 {
 			t.Errorf("applied = %+v", out)
 		}
-		if v := c.rules(); v.Number != 2 || v.Set.Rules == nil || len(v.Set.Rules) != 0 {
+		if v := c.rules(); v.Number != 4 || v.Set.Rules == nil || len(v.Set.Rules) != 0 {
 			t.Errorf("rules = %+v", v)
 		}
 	})
@@ -637,12 +666,26 @@ func TestTheQueueIsDecidedByPeople(t *testing.T) {
 		if v := c.verdicts()["ghost"]; !v.Isolate || !v.Accept {
 			t.Errorf("isolated: %+v", v)
 		}
+		// Also when the entry waits in the queue meanwhile, and somebody decides there.
+		for do, says := range map[string]func(directory.Verdict) bool{"refuse": func(v directory.Verdict) bool { return v.Refuse }, "accept": func(v directory.Verdict) bool { return v.Accept }} {
+			c.judge(actions.OnCall, "ghost", "10.0.0.9:8080", started, do).ok()
+			if v := c.verdicts()["ghost"]; !v.Isolate || !says(v) {
+				t.Errorf("isolated and then %s: %+v", do, v)
+			}
+		}
+		c.judge(actions.OnCall, "ghost", "10.0.0.9:8080", started, "accept").ok()
 		c.judge(actions.OnCall, "ghost", "10.0.0.9:8080", started, "lift").ok()
 		if v := c.verdicts()["ghost"]; v.Isolate || !v.Accept {
 			t.Errorf("isolation lifted: %+v", v)
 		}
+		c.judge(actions.OnCall, "other", "10.0.0.8:8080", started, "refuse").ok()
+		c.judge(actions.OnCall, "other", "10.0.0.8:8080", started, "isolate").ok()
+		c.judge(actions.OnCall, "other", "10.0.0.8:8080", started, "lift").ok()
+		if v := c.verdicts()["other"]; v.Isolate || !v.Refuse {
+			t.Errorf("refused, isolated and lifted: %+v", v)
+		}
 		rows := c.trailOf("instance_isolate")
-		if len(rows) != 1 || rows[0].Actor != actions.OnCall || rows[0].Target != "order-core/ghost" || !strings.Contains(string(rows[0].Details), "10.0.0.9:8080") {
+		if len(rows) != 2 || rows[1].Actor != actions.OnCall || rows[1].Target != "order-core/ghost" || !strings.Contains(string(rows[1].Details), "10.0.0.9:8080") {
 			t.Errorf("audit = %+v", rows)
 		}
 		// What a registry calls an instance may be longer than the id of a paper.
@@ -738,7 +781,7 @@ func TestACallIsExplainedAfterARestart(t *testing.T) {
 				t.Errorf("%s: %+v, want %s", id, got, want)
 			}
 		}
-		if p := again.get(actions.OnCall, "/calls/none").refused(404, "unknown_call"); !strings.Contains(p.Hint, "dispatch_keep") {
+		if p := again.get(actions.OnCall, "/calls/none").refused(404, "unknown_call"); !strings.Contains(p.Hint, "code asks for it") {
 			t.Errorf("hint = %q", p.Hint)
 		}
 	})
