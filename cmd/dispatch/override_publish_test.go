@@ -99,6 +99,10 @@ func TestSEC32OverrideForAllIsSigned(t *testing.T) {
 func TestAReleaseClearsTheOverrideInRedis(t *testing.T) {
 	redis, data := testenv.StartRedis(t), t.TempDir()
 	control := start(t, "--demo", "--data", data, "--redis", redis.URL(), "--replica-id", "control-1")
+	// The override is put over the release that Redis has; over none, no release could
+	// be told to clear it.
+	_, first := edgeFiles(t, data)
+	start(t, append(first, "--redis", redis.URL())...).log.await(t, `"msg":"release in use","release":1,.*"from":"redis"`, nil)
 	exit, jws, stderr := command(t, "override", "sign", "--publisher-key-file", filepath.Join(data, "keys/publisher.jwks"), "--reason", "sh-main burns", "--swap", "mobile/sh/sh-main/sh-spare")
 	if exit != 0 {
 		t.Fatal(stderr)
