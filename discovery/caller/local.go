@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"dispatch.example/dispatch/discovery"
+	"dispatch.example/dispatch/discovery/route"
 	"dispatch.example/dispatch/discovery/rules"
 	"dispatch.example/dispatch/discovery/wire"
 )
@@ -59,7 +60,7 @@ func (c *Caller) hear(ctx context.Context, name string, w *discovery.Watcher) {
 			c.mu.Lock()
 			if c.heard.control.IsZero() {
 				c.heard.listed = true
-				c.learn(name, told{Service: wire.Service{Instances: distinct(s.Instances)}, full: true, first: first})
+				c.learn(name, told{Service: listOf(s), full: true, first: first})
 			}
 			c.mu.Unlock()
 			first = false
@@ -70,6 +71,19 @@ func (c *Caller) hear(ctx context.Context, name string, w *discovery.Watcher) {
 			return
 		}
 	}
+}
+
+// listOf is a registry's list as a control node would tell it.
+func listOf(s discovery.Snapshot) wire.Service {
+	all := distinct(slices.Concat(s.Instances, s.LastResort))
+	list := wire.Service{Instances: all}
+	for i := len(s.Instances); i < len(all); i++ {
+		if list.Scale == nil {
+			list.Scale = map[string]route.Scale{}
+		}
+		list.Scale[all[i].ID] = route.Scale{Why: route.Vanished}
+	}
+	return list
 }
 
 // distinct adds the address to IDs that several instances have, as control nodes do:

@@ -135,8 +135,10 @@ func chooseDirect(in *route.Input, lane route.Query, draw uint64) (route.Choice,
 		Want: discovery.Coordinates{Cluster: in.Home.Cluster, Env: envs[0], Version: versions[len(versions)-1]}}
 }
 
-// out says whether a person or the directory took an instance out.
-func out(s route.Scale) bool { return s.Why == route.Isolated || s.Why == route.Suspicious }
+// out says whether a person, the directory or its registry took an instance out.
+func out(s route.Scale) bool {
+	return s.Why == route.Isolated || s.Why == route.Suspicious || s.Why == route.Vanished
+}
 
 // unknown is the error of a service that has no table.
 func (c *Caller) unknown(service string, lane route.Query, draw uint64) (Pick, error) {

@@ -93,6 +93,26 @@ func TestWarmthBySecond(t *testing.T) {
 	}
 }
 
+// What vanished from the registry and still accepts connections serves when nobody
+// else would.
+func TestVanishedServeLast(t *testing.T) {
+	t.Parallel()
+	all := instances(3, "orders", "prod", "v1")
+	told := listOf(discovery.Snapshot{Instances: all[:1], LastResort: all[1:]})
+	in := route.Input{Service: "orders", Home: home(), Instances: told.Instances, Scale: told.Scale}
+	for draw := range uint64(1000) {
+		choice, err := route.Compile(in).Pick(route.Query{}, draw<<50)
+		if err != nil || choice.Instance.ID != all[0].ID {
+			t.Fatalf("picked %v, %v", choice.Instance, err)
+		}
+	}
+	told = listOf(discovery.Snapshot{Instances: instances(1, "orders", "test", "v1"), LastResort: all[1:]})
+	in.Instances, in.Scale = told.Instances, told.Scale
+	if e := route.Compile(in).Explain(route.Query{}, 1); e.Chosen == "" || !e.AllCold {
+		t.Errorf("with nobody else in prod: %+v", e)
+	}
+}
+
 // An agent of Consul keeps its own IDs: a new machine with the ID of the others warms
 // alone, and those that were there do not begin again.
 func TestOneIDOnEveryMachine(t *testing.T) {

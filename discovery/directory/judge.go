@@ -107,6 +107,8 @@ func (d *Directory) judge(s *service, now time.Time) (scale map[string]route.Sca
 			word = route.Isolated
 		case refuse || !e.queued.IsZero():
 			word = route.Suspicious
+		case e.vanished:
+			word = route.Vanished
 		}
 		if word != "" {
 			if scale == nil {

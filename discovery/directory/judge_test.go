@@ -2,7 +2,10 @@ package directory
 
 import (
 	"context"
+	"dispatch.example/dispatch/discovery/route"
+	"dispatch.example/dispatch/discovery/rules"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -121,6 +124,41 @@ func TestOneElementOfTheFingerprint(t *testing.T) {
 // stays, is one.
 // After a restart the reports of both processes are shared for half a minute, in any
 // order: that of the one which started last counts.
+// T11's other side: what vanished with most others and still accepts connections is
+// handed out as a last resort, unless another registry has it.
+func TestVanishedAreALastResort(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		first, second := newBook("consul"), newBook("nacos")
+		all := []discovery.Instance{at("orders", 1), at("orders", 2), at("orders", 3)}
+		first.write("orders", slices.Clone(all)...)
+		d, end := follow(t, nil, first, second)
+		defer end()
+		s := serve(t, d, nil)
+		settle()
+		first.drop("orders", slices.Clone(all[:1]), slices.Clone(all[1:]))
+		settle()
+		got := ask(t, s, wire.Ask{}).Services["orders"]
+		if len(got.Instances) != 3 || len(got.Scale) != 2 || got.Scale[all[1].ID] != (route.Scale{Why: route.Vanished}) {
+			t.Fatalf("callers get %+v", got)
+		}
+		v, _ := d.View()
+		if n := v.Match("orders", rules.Selector{Cluster: all[0].Cluster, Region: all[0].Region, Env: all[0].Env}, all[0].Version); n != 1 {
+			t.Errorf("rules match %d instances", n)
+		}
+		second.write("orders", at("orders", 2))
+		time.Sleep(5 * time.Second) // its names are looked at every 2 s
+		if got := ask(t, s, wire.Ask{}).Services["orders"]; len(got.Instances) != 3 || len(got.Scale) != 1 {
+			t.Errorf("with the other registry callers get %+v", got)
+		}
+		first.drop("orders", slices.Clone(all[:1]), nil)
+		settle()
+		if got := ask(t, s, wire.Ask{}).Services["orders"]; len(got.Instances) != 2 || len(got.Scale) != 0 {
+			t.Errorf("after its probe failed callers get %+v", got)
+		}
+	})
+}
+
 func TestNewestStartCounts(t *testing.T) {
 	t.Parallel()
 	old := reportOf(started("orders", 1, time.Unix(1000, 0)))

@@ -143,6 +143,19 @@ func (b *book) write(name string, instances ...discovery.Instance) {
 	}, name)
 }
 
+// drop takes instances off a list that still accept connections, with more than half
+// of the others.
+func (b *book) drop(name string, left, vanished []discovery.Instance) {
+	b.change(func() {
+		for _, all := range [][]discovery.Instance{left, vanished} {
+			for i := range all {
+				all[i].Source = b.kind
+			}
+		}
+		b.pages[name] = discovery.Snapshot{Service: name, Version: b.pages[name].Version + 1, Instances: left, LastResort: vanished}
+	}, name)
+}
+
 func (b *book) reject(name string, rejected ...discovery.Rejected) {
 	b.change(func() {
 		page := b.pages[name]

@@ -33,6 +33,7 @@ type entry struct {
 	others             []registered // how further registries have it
 	sources            []string
 	json               []byte // of the Instance; part of list.json
+	vanished           bool   // no registry has it any more; it still accepts connections
 
 	since  time.Time // when this fingerprint was first seen here
 	queued time.Time // since when it waits for a person; zero: it does not
@@ -91,7 +92,7 @@ func (s *service) merge(now time.Time) (changed bool) {
 			if before.Equal(e.Instance) {
 				e.json = before.json
 			}
-			changed = changed || e.json == nil || !slices.Equal(before.sources, e.sources)
+			changed = changed || e.json == nil || before.vanished != e.vanished || !slices.Equal(before.sources, e.sources)
 		}
 		if e.json == nil {
 			e.json, _ = json.Marshal(e.Instance) // texts, whole numbers and a time with a year of four digits
@@ -135,20 +136,31 @@ func (s *service) gather(now time.Time) []entry {
 	})
 	entries := make([]entry, 0, most)
 	place := make(map[discovery.Address]int, most)
-	for _, w := range watches {
-		for _, in := range w.groups[s.name] {
-			as := registered{id: in.ID, name: w.name, started: plainTime(in.Started)}
-			at, known := place[in.Address]
-			if !known {
-				in.Service, in.Source, in.Started = s.name, w.registry.Name, as.started
-				place[in.Address] = len(entries)
-				entries = append(entries, entry{Instance: in, self: as, sources: w.registry.own, since: now})
+	for _, vanished := range []bool{false, true} { // what any registry has comes first
+		for _, w := range watches {
+			if vanished && len(w.vanished) == 0 {
 				continue
 			}
-			e := &entries[at]
-			e.others = append(e.others, as)
-			if name := w.registry.Name; !slices.Contains(e.sources, name) {
-				e.sources = append(slices.Clip(e.sources), name)
+			for _, in := range w.groups[s.name] {
+				if w.vanished[in.Address] != vanished {
+					continue
+				}
+				as := registered{id: in.ID, name: w.name, started: plainTime(in.Started)}
+				at, known := place[in.Address]
+				if !known {
+					in.Service, in.Source, in.Started = s.name, w.registry.Name, as.started
+					place[in.Address] = len(entries)
+					entries = append(entries, entry{Instance: in, self: as, sources: w.registry.own, since: now, vanished: vanished})
+					continue
+				}
+				if vanished {
+					continue
+				}
+				e := &entries[at]
+				e.others = append(e.others, as)
+				if name := w.registry.Name; !slices.Contains(e.sources, name) {
+					e.sources = append(slices.Clip(e.sources), name)
+				}
 			}
 		}
 	}

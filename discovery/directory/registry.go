@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -49,6 +50,7 @@ type watch struct {
 
 	heard     bool
 	groups    map[string][]discovery.Instance // of our region, by service
+	vanished  map[discovery.Address]bool      // those of groups that are a last resort
 	rejected  []Suspect
 	elsewhere int
 }
@@ -186,7 +188,14 @@ func (d *Directory) refused(w *watch, err error) {
 
 // heard takes the list of one name.
 func (d *Directory) heard(w *watch, s discovery.Snapshot) {
-	groups, elsewhere := byService(s.Instances, w.name, d.opt.Region)
+	w.vanished = nil
+	if len(s.LastResort) > 0 {
+		w.vanished = make(map[discovery.Address]bool, len(s.LastResort))
+		for _, in := range s.LastResort {
+			w.vanished[in.Address] = true
+		}
+	}
+	groups, elsewhere := byService(slices.Concat(s.Instances, s.LastResort), w.name, d.opt.Region)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if w.registry.watches[w.name] != w {

@@ -48,7 +48,7 @@ type Input struct {
 // Scale is how much of its weight an instance has for one caller, and why not all.
 type Scale struct {
 	Thousandths int    `json:"thousandths"`
-	Why         string `json:"why"` // Warming, Isolated, Suspicious, Ejected or Hot
+	Why         string `json:"why"` // Warming, Vanished, Isolated, Suspicious, Ejected or Hot
 }
 
 // Query is what differs from call to call.

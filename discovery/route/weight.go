@@ -3,9 +3,11 @@ package route
 import "math/bits"
 
 // What Scale.Why says. Isolated and suspicious instances take nothing, whatever
-// their Thousandths; warming ones serve when everybody warms.
+// their Thousandths; those that warm, or vanished from their registry together with
+// most others and still accept connections, serve when nobody else would.
 const (
 	Warming    = "warming"
+	Vanished   = "vanished"
 	Isolated   = "isolated"
 	Suspicious = "suspicious"
 	Ejected    = "ejected"
@@ -23,7 +25,7 @@ func bounded(weight int) uint64 { return uint64(min(max(weight, 0), maxWeight)) 
 type load struct {
 	at                uint32 // index in the input
 	stated, effective uint32
-	warming           bool
+	waits             bool // warming or vanished
 }
 
 func (t *Table) load(at uint32) load {
@@ -40,12 +42,12 @@ func (t *Table) load(at uint32) load {
 	if t.in.Direct { // all or nothing
 		weight, scale = min(weight, 1), min(scale, 1)*whole
 	}
-	return load{at, uint32(weight * whole), uint32(weight * scale), s.Why == Warming}
+	return load{at, uint32(weight * whole), uint32(weight * scale), s.Why == Warming || s.Why == Vanished}
 }
 
 // takes is the weight that counts in a pick.
 func (l load) takes(cold bool) uint64 {
-	if cold && l.warming {
+	if cold && l.waits {
 		return uint64(l.stated)
 	}
 	return uint64(l.effective)
@@ -60,23 +62,23 @@ func (l loads) sum(cold bool) (total uint64) {
 	return total
 }
 
-// cold says that nobody in the lists would serve but some who are warming. Then
-// these do, all at once: late answers are better than none.
+// cold says that nobody in the lists would serve but some who wait. Then these do,
+// all at once: late answers are better than none.
 func cold(lists ...loads) bool {
-	warming := false
+	waits := false
 	for _, list := range lists {
 		for _, one := range list {
-			if one.effective > 0 && !one.warming {
+			if one.effective > 0 && !one.waits {
 				return false
 			}
-			warming = warming || one.warming && one.stated > 0
+			waits = waits || one.waits && one.stated > 0
 		}
 	}
-	return warming
+	return waits
 }
 
 // health is what is left of a version's weight, as a part of 2^32, at least 1 while
-// anything is. Instances that warm are left out while others of the version serve:
+// anything is. Instances that wait are left out while others of the version serve:
 // a version that grows loses nothing to its fallback. One that is all new is led in
 // slowly.
 func (l loads) health(cold bool) uint64 {
@@ -84,7 +86,7 @@ func (l loads) health(cold bool) uint64 {
 	for _, one := range l {
 		all.stated += uint64(one.stated)
 		all.takes += one.takes(cold)
-		if !one.warming {
+		if !one.waits {
 			settled.stated += uint64(one.stated)
 			settled.takes += one.takes(cold)
 		}

@@ -65,7 +65,8 @@ type Tables struct {
 type Service struct {
 	Digest    string               `json:"digest"` // of the list: names it in records
 	Instances []discovery.Instance `json:"instances"`
-	// Scale is what every caller must lower: suspicious and isolated instances.
+	// Scale is what every caller must lower: suspicious and isolated instances, and
+	// those that vanished.
 	Scale map[string]route.Scale    `json:"scale,omitempty"`
 	Load  map[string]discovery.Load `json:"load,omitempty"` // by instance ID; absent: unknown
 	Gone  bool                      `json:"gone,omitempty"` // nobody registers it any more
