@@ -25,6 +25,7 @@ type belief struct {
 	probe   prober
 	metrics *metrics
 
+	flaps     flaps     // who comes and goes
 	empties   int       // answers in a row that contradict the list we have
 	deadSince time.Time // when no probe found an instance alive any more
 }
@@ -87,7 +88,10 @@ func (b *belief) gone(ctx context.Context, reset bool) bool {
 // next is the snapshot after an answer. When more than half of the instances went
 // at once, those that went stay as a last resort.
 func (b *belief) next(a answer) Snapshot {
-	s := Snapshot{Instances: a.instances, Rejected: a.rejected}
+	if b.flaps == nil {
+		b.flaps = flaps{}
+	}
+	s := Snapshot{Instances: b.flaps.steady(b.known(), a.instances, time.Now()), Rejected: a.rejected}
 	if len(a.instances) == 0 {
 		return s
 	}

@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -187,7 +188,6 @@ func BenchmarkConsulChange(b *testing.B) {
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
 	defer func() { stop(); <-ended }()
-	in := instance(service, "10.0.0.1:80")
 	wait := func(want int) {
 		for {
 			s, changed := w.Current()
@@ -208,7 +208,8 @@ func BenchmarkConsulChange(b *testing.B) {
 	}
 	wait(1)
 	var took []time.Duration
-	for range max(b.N, 100) {
+	for i := range max(b.N, 100) {
+		in := instance(service, fmt.Sprintf("10.1.%d.%d:80", i/250, i%250+1)) // one that flaps would be held back
 		lease, err := source.Register(b.Context(), in)
 		if err != nil {
 			b.Fatal(err)
