@@ -151,7 +151,7 @@ func (c *cities) lintCatches(t *testing.T, home *control) {
 // rulesTravel: A26, a rule that was published is in use within 2 s; the watch makes it less.
 func (c *cities) rulesTravel(t *testing.T, home *control, shop *hop) {
 	t.Helper()
-	const times = 20
+	const times = 100
 	var took []time.Duration
 	for i := range times {
 		want := []string{"v1", "v2"}[i%2]
