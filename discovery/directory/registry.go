@@ -188,14 +188,15 @@ func (d *Directory) refused(w *watch, err error) {
 
 // heard takes the list of one name.
 func (d *Directory) heard(w *watch, s discovery.Snapshot) {
-	w.vanished = nil
+	all := s.Instances
+	var vanished map[discovery.Address]bool
 	if len(s.LastResort) > 0 {
-		w.vanished = make(map[discovery.Address]bool, len(s.LastResort))
+		all, vanished = slices.Concat(all, s.LastResort), make(map[discovery.Address]bool, len(s.LastResort))
 		for _, in := range s.LastResort {
-			w.vanished[in.Address] = true
+			vanished[in.Address] = true
 		}
 	}
-	groups, elsewhere := byService(slices.Concat(s.Instances, s.LastResort), w.name, d.opt.Region)
+	groups, elsewhere := byService(all, w.name, d.opt.Region)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if w.registry.watches[w.name] != w {
@@ -213,7 +214,7 @@ func (d *Directory) heard(w *watch, s discovery.Snapshot) {
 		w.rejected, d.suspects, d.news = rejected, nil, true
 	}
 	d.regroup(w, groups)
-	w.heard, w.since, w.elsewhere = true, time.Time{}, elsewhere
+	w.heard, w.since, w.elsewhere, w.vanished = true, time.Time{}, elsewhere, vanished
 	poke(d.wake)
 }
 
