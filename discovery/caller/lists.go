@@ -28,6 +28,7 @@ type list struct {
 	instances []discovery.Instance // both; replaced, never changed
 	edition   uint64               // counts what instances have been
 	seen      map[fingerprint]sighting
+	heat      heat // of its instances and versions
 }
 
 // fingerprint tells a process from the one before it at its address. An ID is no part
@@ -95,27 +96,31 @@ func warmth(age time.Duration) int {
 	return min(steps*1000/int(rampFor/time.Second), 1000)
 }
 
-// scale is what callers must lower, and what this one lowers because it warms. Of
-// two the lower one counts; what is isolated or suspicious stays named so.
+// scale is what callers must lower, and what this one lowers because an instance
+// warms, is ejected or is hot. Of several the lowest counts; what is isolated or
+// suspicious stays named so.
 func (l *list) scale(now time.Time) map[string]route.Scale {
 	all := l.told.Scale
 	copied := false
-	for i := range l.instances {
-		s := l.seen[fingerprintOf(&l.instances[i])]
-		if s.since.IsZero() {
-			continue
-		}
-		warm := warmth(now.Sub(s.since))
-		told, is := all[l.instances[i].ID]
-		if warm == 1000 || is && (told.Thousandths <= warm || told.Why == route.Isolated || told.Why == route.Suspicious) {
-			continue
+	lower := func(id string, s route.Scale) {
+		told, is := all[id]
+		if s.Thousandths == 1000 || is && (told.Thousandths <= s.Thousandths || told.Why == route.Isolated || told.Why == route.Suspicious) {
+			return
 		}
 		if !copied {
 			if all, copied = maps.Clone(all), true; all == nil {
 				all = map[string]route.Scale{}
 			}
 		}
-		all[l.instances[i].ID] = route.Scale{Thousandths: warm, Why: route.Warming}
+		all[id] = s
+	}
+	for i := range l.instances {
+		in := &l.instances[i]
+		f := fingerprintOf(in)
+		if seen := l.seen[f]; !seen.since.IsZero() {
+			lower(in.ID, route.Scale{Thousandths: warmth(now.Sub(seen.since)), Why: route.Warming})
+		}
+		lower(in.ID, l.heat.scale(f))
 	}
 	return all
 }

@@ -161,9 +161,9 @@ func (c *Caller) input(name string) (in route.Input, view route.View, ok bool) {
 		l = &list{}
 	}
 	in = route.Input{Service: name, Home: c.opt.Self, Instances: l.instances, Rules: chapter.rules, Number: chapter.since,
-		Direct: c.direct || c.book.direct || !c.book.known, Isolate: c.isolate, Scale: l.scale(time.Now())}
+		Direct: c.direct || c.book.direct || !c.book.known, Isolate: c.isolate, Scale: l.scale(time.Now()), Shift: l.heat.shift(chapter.rules)}
 	view = route.View{Key: c.prefix + ":" + strconv.FormatUint(c.tables.Add(1), 10), Service: name, Home: in.Home,
-		Digest: l.digest(), Number: in.Number, Direct: in.Direct, Isolate: in.Isolate, Scale: in.Scale}
+		Digest: l.digest(), Number: in.Number, Direct: in.Direct, Isolate: in.Isolate, Scale: in.Scale, Shift: in.Shift}
 	return in, view, true
 }
 

@@ -21,7 +21,8 @@ type Explanation struct {
 	Sides      []Side      `json:"sides,omitempty"`      // versions and their parts
 	Candidates []Candidate `json:"candidates,omitempty"` // of the version that was drawn; of all if nobody serves
 	Chosen     string      `json:"chosen,omitempty"`     // address; empty: none
-	AllCold    bool        `json:"all_cold,omitempty"`   // every match was warming, so they served
+	AllCold    bool        `json:"all_cold,omitempty"`   // every match was warming or had vanished, so they served
+	Panic      bool        `json:"panic,omitempty"`      // every match was ejected, so they served
 	Problem    string      `json:"problem,omitempty"`
 }
 
@@ -114,21 +115,22 @@ func (t *Table) membersOf(c *cell, env string) *members {
 }
 
 func (t *Table) explainCell(x *Explanation, c *cell, m *members, q Query) {
-	x.AllCold = c.cold
+	x.reserved(c.reserve)
 	switch _, at := c.choose(&q, x.Draw); at {
 	case onOwn:
 		own := m.own[q.Person]
-		x.AllCold = cold(own)
-		side := sideOf(own, x.AllCold, 1)
+		r := ownReserve(own)
+		x.reserved(r)
+		side := sideOf(own, r, 1)
 		side.Version = q.Person
-		x.Sides, x.Candidates = []Side{side}, t.candidates(own, x.AllCold)
+		x.Sides, x.Candidates = []Side{side}, t.candidates(own, r)
 		return
 	case onMain:
-		x.Candidates = t.candidates(m.main, c.cold)
+		x.Candidates = t.candidates(m.main, c.reserve)
 	case onSecond:
-		x.Candidates = t.candidates(m.second, c.cold)
+		x.Candidates = t.candidates(m.second, c.reserve)
 	default:
-		x.Candidates = t.candidates(slices.Concat(m.main, m.second), c.cold)
+		x.Candidates = t.candidates(slices.Concat(m.main, m.second), c.reserve)
 		for i := range x.Candidates {
 			x.Candidates[i].Score = 0
 		}
@@ -140,11 +142,11 @@ func (t *Table) explainCell(x *Explanation, c *cell, m *members, q Query) {
 func (t *Table) sides(c *cell, m *members) (sides []Side) {
 	main, second := c.split()
 	if r := c.rule; r != nil {
-		side := sideOf(m.main, c.cold, main)
+		side := sideOf(m.main, c.reserve, main)
 		side.Version, side.Weight = r.Strategy.Version, r.Strategy.Weight
 		sides = append(sides, side)
 		if r.Fallback != nil {
-			side := sideOf(m.second, c.cold, second)
+			side := sideOf(m.second, c.reserve, second)
 			side.Version, side.Weight = r.Fallback.Version, r.Fallback.Weight
 			sides = append(sides, side)
 		}
@@ -155,10 +157,10 @@ func (t *Table) sides(c *cell, m *members) (sides []Side) {
 		version := t.in.Instances[one.at].Version
 		versions[version] = append(versions[version], one)
 	}
-	total := m.main.sum(c.cold)
+	total := m.main.sum(c.reserve)
 	for _, version := range slices.Sorted(maps.Keys(versions)) {
 		list := versions[version]
-		side := sideOf(list, c.cold, main*part(list.sum(c.cold), total))
+		side := sideOf(list, c.reserve, main*part(list.sum(c.reserve), total))
 		side.Version = version
 		sides = append(sides, side)
 	}
@@ -179,22 +181,22 @@ func (c *cell) split() (main, second float64) {
 	return 0, 0
 }
 
-func sideOf(list loads, cold bool, share float64) Side {
+func sideOf(list loads, r reserve, share float64) Side {
 	s := Side{Effective: rounded(share), Instances: len(list)}
 	for _, one := range list {
-		if one.takes(cold) > 0 {
+		if one.takes(r) > 0 {
 			s.Serving++
 		}
 	}
 	return s
 }
 
-func (t *Table) candidates(list loads, cold bool) (all []Candidate) {
-	total := list.sum(cold)
+func (t *Table) candidates(list loads, r reserve) (all []Candidate) {
+	total := list.sum(r)
 	for _, one := range list {
 		in := &t.in.Instances[one.at]
 		c := Candidate{Address: in.Address.String(), ID: in.ID, Source: in.Source, Weight: in.Share(),
-			Stated: in.Weight != nil, Score: rounded(part(one.takes(cold), total))}
+			Stated: in.Weight != nil, Score: rounded(part(one.takes(r), total))}
 		if s, ok := t.in.Scale[in.ID]; ok {
 			c.Scale = &s
 		}
@@ -212,3 +214,6 @@ func part(of, all uint64) float64 {
 
 // rounded drops what floating point adds to a share that people read.
 func rounded(share float64) float64 { return math.Round(share*1e9) / 1e9 }
+
+// reserved says which reserve served.
+func (x *Explanation) reserved(r reserve) { x.AllCold, x.Panic = r == fresh, r == ejected }

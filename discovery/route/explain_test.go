@@ -67,16 +67,17 @@ func TestExplainSaysThatAllAreCold(t *testing.T) {
 	for name, c := range map[string]struct {
 		scale map[string]Scale
 		want  bool
+		panic bool
 	}{
-		"all warm up":         {map[string]Scale{"i0000": {0, Warming}, "i0001": {700, Warming}}, true},
-		"one is warm":         {map[string]Scale{"i0000": {0, Warming}}, false},
-		"one is hot":          {map[string]Scale{"i0000": {0, Warming}, "i0001": {1, Hot}}, false},
-		"all but who is out":  {map[string]Scale{"i0000": {0, Warming}, "i0001": {0, Ejected}}, true},
-		"nobody is warming":   {nil, false},
-		"all are out, anyway": {map[string]Scale{"i0000": {0, Ejected}, "i0001": {0, Ejected}}, false},
+		"all warm up":         {map[string]Scale{"i0000": {0, Warming}, "i0001": {700, Warming}}, true, false},
+		"one is warm":         {map[string]Scale{"i0000": {0, Warming}}, false, false},
+		"one is hot":          {map[string]Scale{"i0000": {0, Warming}, "i0001": {1, Hot}}, false, false},
+		"all but who is out":  {map[string]Scale{"i0000": {0, Warming}, "i0001": {0, Ejected}}, true, false},
+		"nobody is warming":   {nil, false, false},
+		"all are out, anyway": {map[string]Scale{"i0000": {0, Ejected}, "i0001": {0, Ejected}}, false, true},
 	} {
-		if got := table(made(version("v1"), version("v1")), c.scale).Explain(Query{}, 0).AllCold; got != c.want {
-			t.Errorf("%s: all_cold is %v", name, got)
+		if got := table(made(version("v1"), version("v1")), c.scale).Explain(Query{}, 0); got.AllCold != c.want || got.Panic != c.panic {
+			t.Errorf("%s: all_cold is %v, panic %v", name, got.AllCold, got.Panic)
 		}
 	}
 }

@@ -29,12 +29,12 @@ type vose struct {
 // pool leaves out who takes nothing, so that they have no chance rather than a small
 // one. Then a slot with less than the mean is filled up from one with more. Weights
 // are times the number of slots, so that their mean is the total.
-func (v *vose) pool(list loads, cold bool) pool {
+func (v *vose) pool(list loads, r reserve) pool {
 	var p pool
 	var total uint64
 	v.weight, v.small, v.large = v.weight[:0], v.small[:0], v.large[:0]
 	for _, one := range list {
-		if takes := one.takes(cold); takes > 0 {
+		if takes := one.takes(r); takes > 0 {
 			if p == nil {
 				p = make(pool, 0, len(list))
 			}

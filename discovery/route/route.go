@@ -43,6 +43,9 @@ type Input struct {
 	// Scale lowers weights, by instance ID, in thousandths: 0 takes no traffic, 1000 (or
 	// no entry) is the whole weight. Nobody is scaled up.
 	Scale map[string]Scale `json:"scale,omitempty"`
+	// Shift is, by env, how many tenths of the part of the rule's main version its
+	// fallback takes besides its own, 0 to 9: its condition holds.
+	Shift map[string]int `json:"shift,omitempty"`
 }
 
 // Scale is how much of its weight an instance has for one caller, and why not all.
@@ -81,4 +84,5 @@ const (
 	ByOverride Reason = "override" // an address that the caller's configuration names
 	ByDirect   Reason = "direct"   // degraded: no rules, cluster and env kept
 	ByNobody   Reason = "nobody"   // an error
+	ByBreaker  Reason = "breaker"  // an error: the breaker of the service is open, so nobody was asked for
 )

@@ -89,6 +89,10 @@ func TestInstanceShares(t *testing.T) {
 			map[string]float64{"i0001": 0.5, "i0002": 0.5}},
 		{"suspicious and ejected, and the other warms", times(3, version("v1")), map[string]Scale{"i0000": {0, Suspicious}, "i0001": {0, Ejected}, "i0002": {0, Warming}},
 			map[string]float64{"i0002": 1}},
+		{"T81: all are ejected", times(2, version("v1")), map[string]Scale{"i0000": {0, Ejected}, "i0001": {100, Ejected}},
+			map[string]float64{"i0000": 0.5, "i0001": 0.5}},
+		{"one is ejected, one on trial", times(3, version("v1")), map[string]Scale{"i0000": {0, Ejected}, "i0001": {100, Ejected}},
+			map[string]float64{"i0001": 1. / 11, "i0002": 10. / 11}},
 		{"T78: one among equals warms", times(3, version("v1")), map[string]Scale{"i0001": {0, Warming}},
 			map[string]float64{"i0000": 0.5, "i0002": 0.5}},
 		{"the ramp", times(2, version("v1")), map[string]Scale{"i0001": {250, Warming}},
@@ -258,7 +262,7 @@ func TestAliasTableIsExact(t *testing.T) {
 			total += uint64(w)
 		}
 		parts := map[uint32]float64{}
-		p := v.pool(list, false)
+		p := v.pool(list, settled)
 		for _, s := range p {
 			own := float64(s.cut) / (1 << 32)
 			if s.alias == s.self {

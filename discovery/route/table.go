@@ -28,9 +28,9 @@ type cell struct {
 	cluster, region string      // where its instances are; Direct looks at cluster alone
 	main, second    pool        // second: of the rule's fallback
 	own             map[string]pool
-	cut             uint64 // points below it go to main, where both have somebody
-	salt            uint64 // of the hash that makes a point of a key
-	cold            bool   // all of main and second are warming, so they serve
+	cut             uint64  // points below it go to main, where both have somebody
+	salt            uint64  // of the hash that makes a point of a key
+	reserve         reserve // of main and second that serves too, because nobody else does
 }
 
 // seat is where an instance sits in the cell of its env.
@@ -244,10 +244,10 @@ func (b *builder) build(c *cell, m *members) {
 	if main == 0 {
 		m.main = nil // a main version of weight 0 never serves
 	}
-	c.cold = cold(m.main, m.second)
-	c.main, c.second = b.vose.pool(m.main, c.cold), b.vose.pool(m.second, c.cold)
+	c.reserve = reserveOf(m.main, m.second)
+	c.main, c.second = b.vose.pool(m.main, c.reserve), b.vose.pool(m.second, c.reserve)
 	if len(c.main) > 0 && len(c.second) > 0 {
-		a, z := main*m.main.health(c.cold), second*m.second.health(c.cold)
+		a, z := main*m.main.health(c.reserve), second*m.second.health(c.reserve)
 		if z == 0 {
 			c.second = nil // a fallback of weight 0 only stands by
 		} else {
@@ -258,7 +258,7 @@ func (b *builder) build(c *cell, m *members) {
 		if c.own == nil {
 			c.own = map[string]pool{}
 		}
-		c.own[version] = b.vose.pool(list, cold(list))
+		c.own[version] = b.vose.pool(list, ownReserve(list))
 	}
 }
 

@@ -14,4 +14,5 @@ type View struct {
 	Direct  bool                  `json:"direct,omitempty"`
 	Isolate bool                  `json:"isolate,omitempty"`
 	Scale   map[string]Scale      `json:"scale,omitempty"`
+	Shift   map[string]int        `json:"shift,omitempty"` // by env
 }

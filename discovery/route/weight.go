@@ -3,8 +3,8 @@ package route
 import "math/bits"
 
 // What Scale.Why says. Isolated and suspicious instances take nothing, whatever
-// their Thousandths; those that warm, or vanished from their registry together with
-// most others and still accept connections, serve when nobody else would.
+// their Thousandths; those that warm, are ejected, or vanished from their registry
+// together with most others and still accept connections, serve when nobody else would.
 const (
 	Warming    = "warming"
 	Vanished   = "vanished"
@@ -25,8 +25,18 @@ func bounded(weight int) uint64 { return uint64(min(max(weight, 0), maxWeight)) 
 type load struct {
 	at                uint32 // index in the input
 	stated, effective uint32
-	waits             bool // warming or vanished
+	waits             reserve // the lists it serves with when nobody else would; settled: always
 }
+
+// reserve is who serves with its whole weight although it is lowered, because nobody
+// better is left. The order counts: who is new is asked before who is ejected.
+type reserve uint8
+
+const (
+	settled reserve = iota
+	fresh           // warming or vanished
+	ejected
+)
 
 func (t *Table) load(at uint32) load {
 	in := &t.in.Instances[at]
@@ -42,12 +52,19 @@ func (t *Table) load(at uint32) load {
 	if t.in.Direct { // all or nothing
 		weight, scale = min(weight, 1), min(scale, 1)*whole
 	}
-	return load{at, uint32(weight * whole), uint32(weight * scale), s.Why == Warming || s.Why == Vanished}
+	l := load{at: at, stated: uint32(weight * whole), effective: uint32(weight * scale)}
+	switch s.Why {
+	case Warming, Vanished:
+		l.waits = fresh
+	case Ejected:
+		l.waits = ejected
+	}
+	return l
 }
 
-// takes is the weight that counts in a pick.
-func (l load) takes(cold bool) uint64 {
-	if cold && l.waits {
+// takes is the weight that counts in a pick from which a reserve serves too.
+func (l load) takes(r reserve) uint64 {
+	if l.waits > settled && l.waits == r {
 		return uint64(l.stated)
 	}
 	return uint64(l.effective)
@@ -55,44 +72,56 @@ func (l load) takes(cold bool) uint64 {
 
 type loads []load
 
-func (l loads) sum(cold bool) (total uint64) {
+func (l loads) sum(r reserve) (total uint64) {
 	for _, one := range l {
-		total += one.takes(cold)
+		total += one.takes(r)
 	}
 	return total
 }
 
-// cold says that nobody in the lists would serve but some who wait. Then these do,
-// all at once: late answers are better than none.
-func cold(lists ...loads) bool {
-	waits := false
+// reserveOf says which reserve the lists need: settled, which is none, while anybody
+// who is settled serves. A reserve serves all at once: late answers are better than
+// none, and the first one over its window would get everything.
+func reserveOf(lists ...loads) reserve {
+	best := reserve(0)
 	for _, list := range lists {
 		for _, one := range list {
-			if one.effective > 0 && !one.waits {
-				return false
+			switch {
+			case one.waits == settled && one.effective > 0:
+				return settled
+			case one.waits > settled && one.stated > 0 && (best == settled || one.waits < best):
+				best = one.waits
 			}
-			waits = waits || one.waits && one.stated > 0
 		}
 	}
-	return waits
+	return best
+}
+
+// ownReserve is reserveOf for a person's instances, behind which the shared pool
+// stands: who is ejected does not serve.
+func ownReserve(own loads) reserve {
+	if r := reserveOf(own); r != ejected {
+		return r
+	}
+	return settled
 }
 
 // health is what is left of a version's weight, as a part of 2^32, at least 1 while
-// anything is. Instances that wait are left out while others of the version serve:
+// anything is. New instances are left out while others of the version serve:
 // a version that grows loses nothing to its fallback. One that is all new is led in
 // slowly.
-func (l loads) health(cold bool) uint64 {
-	var settled, all struct{ stated, takes uint64 }
+func (l loads) health(r reserve) uint64 {
+	var old, all struct{ stated, takes uint64 }
 	for _, one := range l {
 		all.stated += uint64(one.stated)
-		all.takes += one.takes(cold)
-		if !one.waits {
-			settled.stated += uint64(one.stated)
-			settled.takes += one.takes(cold)
+		all.takes += one.takes(r)
+		if one.waits != fresh {
+			old.stated += uint64(one.stated)
+			old.takes += one.takes(r)
 		}
 	}
-	if settled.takes > 0 {
-		all = settled
+	if old.takes > 0 {
+		all = old
 	}
 	if all.takes == 0 {
 		return 0

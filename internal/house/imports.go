@@ -46,7 +46,8 @@ var places = []place{
 	{dir: "internal/house", tier: program, only: "internal/house", std: true},
 	{dir: "bench", tier: program},
 	{dir: "e2e", tier: program + 1}, // starts the programs and, outside of tests too, their servers
-	{dir: "export", tier: 2, only: "internal/fault internal/signed domain whitelist policy"},
+	{dir: "drills", tier: program + 1}, // like e2e
+	{dir: "export", tier: 2, only: "internal/fault internal/signed domain whitelist policy discovery"},
 	{dir: "examples", tier: 3},
 }
 
@@ -54,7 +55,7 @@ var places = []place{
 var closed = []struct{ dir, by, why string }{
 	{"store", "cmd/dispatch", "declare the few methods you need as an interface of your own; cmd/dispatch passes the store in"},
 	{"migrations", "store cmd/dispatch", "only the store knows the schema"},
-	{"discovery", "cmd/dispatch examples bench e2e handler release ledger store admin", "receive what it finds through a type of your own"},
+	{"discovery", "cmd/dispatch examples bench e2e drills export handler release ledger store admin", "receive what it finds through a type of your own"},
 }
 
 // testHelpers may be imported by any test: to start a server, to compare a
