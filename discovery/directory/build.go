@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"dispatch.example/dispatch/discovery"
 	"dispatch.example/dispatch/discovery/route"
 	"dispatch.example/dispatch/discovery/wire"
 )
@@ -152,12 +151,12 @@ func (d *Directory) rebuild(all bool, now time.Time) (changes []*table) {
 }
 
 // draw makes what people see of a service.
-func (s *service) draw(scale map[string]route.Scale, load map[string]discovery.Load) {
+func (s *service) draw(scale map[string]route.Scale, load map[string]wire.Load) {
 	s.shown = Service{Name: s.name, Instances: make([]Instance, len(s.entries))}
 	for i := range s.entries {
 		e := &s.entries[i]
 		in := &s.shown.Instances[i]
-		*in = Instance{Instance: e.Instance, Load: load[e.ID], Sources: e.sources}
+		*in = Instance{Instance: e.Instance, Load: load[e.ID].Load, Sources: e.sources}
 		if lowered, yes := scale[e.ID]; yes {
 			in.Scale = &lowered
 		}
@@ -200,8 +199,8 @@ func (d *Directory) listSuspects() []Suspect {
 	return all
 }
 
-func sameLoad(a, b discovery.Load) bool {
-	return same(a.CPU, b.CPU) && same(a.Memory, b.Memory) && same(a.Connections, b.Connections)
+func sameLoad(a, b wire.Load) bool {
+	return a.Heard.Equal(b.Heard) && same(a.CPU, b.CPU) && same(a.Memory, b.Memory) && same(a.Connections, b.Connections)
 }
 
 func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }

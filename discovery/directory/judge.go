@@ -9,6 +9,7 @@ import (
 
 	"dispatch.example/dispatch/discovery"
 	"dispatch.example/dispatch/discovery/route"
+	"dispatch.example/dispatch/discovery/wire"
 )
 
 const (
@@ -80,7 +81,7 @@ func (v verdicts) about(e *entry) (isolate, accept, refuse bool) {
 
 // judge looks at every entry of a service: what its reports say, and what people
 // decided. It returns what callers shall lower and what they shall know of load.
-func (d *Directory) judge(s *service, now time.Time) (scale map[string]route.Scale, load map[string]discovery.Load) {
+func (d *Directory) judge(s *service, now time.Time) (scale map[string]route.Scale, load map[string]wire.Load) {
 	s.queue = nil
 	ghosts := d.opt.Memory != nil && !d.reports.shared.IsZero() && now.Sub(d.reports.shared) < sharedFor
 	for i := range s.entries {
@@ -88,9 +89,9 @@ func (d *Directory) judge(s *service, now time.Time) (scale map[string]route.Sca
 		report, agrees := d.agrees(e)
 		if agrees && report.Load != (discovery.Load{}) {
 			if load == nil {
-				load = make(map[string]discovery.Load, len(s.entries))
+				load = make(map[string]wire.Load, len(s.entries))
 			}
-			load[e.ID] = report.Load
+			load[e.ID] = wire.Load{Load: report.Load, Heard: report.Heard}
 		}
 		isolate, accept, refuse := d.verdicts.about(e)
 		switch {

@@ -486,6 +486,10 @@ func TestReportsReachOtherNodes(t *testing.T) {
 		if v, _ := b.View(); v.Services[0].Instances[0].Load.CPU == nil {
 			t.Error("the other node knows no load")
 		}
+		stamp := func(d *Directory) time.Time { return d.tables.by["orders"].load[r.ID].Heard }
+		if heard := stamp(b); heard.IsZero() || !heard.Equal(stamp(a)) {
+			t.Errorf("the other node heard it at %s, this one at %s: a caller of both would count it twice", heard, stamp(a))
+		}
 		memory.do(func() { clear(memory.reports) }) // they expired
 		time.Sleep(reportsEvery + 2*memoryEvery)
 		synctest.Wait()
@@ -522,6 +526,39 @@ func TestNewestReportCounts(t *testing.T) {
 	if r.keep([]wire.Report{old}, now.Add(15)); len(r.unsaved()) != 1 {
 		t.Error("a report that came while an older one was saved counts as saved")
 	}
+}
+
+// Callers count reports: one that says what the last one said is another one.
+func TestEqualReportsAreTold(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		book := newBook("consul")
+		book.write("orders", at("orders", 1))
+		d, end := follow(t, nil, book)
+		defer end()
+		s := serve(t, d, nil)
+		settle()
+		got, full := ask(t, s, wire.Ask{}), 100.0
+		r := reportOf(at("orders", 1))
+		r.Load.CPU = &full
+		var last time.Time
+		for range 5 {
+			d.report([]wire.Report{r})
+			time.Sleep(loadPace + lookAgain)
+			synctest.Wait()
+			got = ask(t, s, after(got))
+			heard := got.Loads["orders"][r.ID].Heard
+			if !heard.After(last) {
+				t.Fatalf("a report heard at %s after one of %s", heard, last)
+			}
+			last = heard
+		}
+		time.Sleep(loadPace + lookAgain)
+		synctest.Wait()
+		if got = ask(t, s, after(got)); got.Loads != nil {
+			t.Errorf("without another report callers are told %+v", got.Loads)
+		}
+	})
 }
 
 // Callers are told loads as often as they are reported, people at once.

@@ -113,7 +113,7 @@ func (d *Directory) report(all []wire.Report) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, r := range all {
-		r.Started = plainTime(r.Started)
+		r.Started, r.Heard = plainTime(r.Started), plainTime(now)
 		d.reports.hear(r, now, d.opt.Memory == nil)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"dispatch.example/dispatch/discovery"
+	"dispatch.example/dispatch/discovery/wire"
 )
 
 // service is what the builder keeps of one service.
@@ -21,7 +22,7 @@ type service struct {
 	list    *list
 	table   *table    // as callers have it; nil: never published
 	queue   []Suspect // of its entries
-	load    map[string]discovery.Load
+	load    map[string]wire.Load
 	loaded  time.Time // when callers were last told loads
 	shown   Service
 }

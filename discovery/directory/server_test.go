@@ -114,7 +114,7 @@ func TestAnswerIsWireTables(t *testing.T) {
 	when.Labels = map[string]string{"a": `"instances":null`}
 	entries := []entry{{Instance: when, json: plain(when)}}
 	tab := &table{name: name, list: newList(entries, 10), scale: map[string]route.Scale{"x": {Why: "isolated"}},
-		load: map[string]discovery.Load{"x": {CPU: &five}}, bodies: &bodies{}, changed: 3, loaded: 3}
+		load: map[string]wire.Load{"x": {Load: discovery.Load{CPU: &five}, Heard: time.Date(2026, 11, 30, 9, 0, 0, 0, time.UTC)}}, bodies: &bodies{}, changed: 3, loaded: 3}
 	gone := &table{name: "gone", gone: true, bodies: &bodies{}, changed: 3, loaded: 3}
 	loaded := &table{name: "loaded", list: tab.list, load: tab.load, bodies: &bodies{}, changed: 1, loaded: 3}
 	var text bytes.Buffer
@@ -125,7 +125,7 @@ func TestAnswerIsWireTables(t *testing.T) {
 	if err := json.Unmarshal(text.Bytes(), &got); err != nil {
 		t.Fatalf("%v in %s", err, &text)
 	}
-	want := wire.Tables{Epoch: "e", Version: 3, Partial: map[string]string{"nacos": "away"}, Loads: map[string]map[string]discovery.Load{"loaded": tab.load},
+	want := wire.Tables{Epoch: "e", Version: 3, Partial: map[string]string{"nacos": "away"}, Loads: map[string]map[string]wire.Load{"loaded": tab.load},
 		Services: map[string]wire.Service{name: {Digest: tab.list.digest, Instances: []discovery.Instance{when}, Scale: tab.scale, Load: tab.load},
 			"gone": {Gone: true, Instances: []discovery.Instance{}}}}
 	rules := got.Rules

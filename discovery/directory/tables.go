@@ -11,6 +11,7 @@ import (
 
 	"dispatch.example/dispatch/discovery"
 	"dispatch.example/dispatch/discovery/route"
+	"dispatch.example/dispatch/discovery/wire"
 )
 
 const (
@@ -29,7 +30,7 @@ type table struct {
 	name  string
 	list  *list
 	scale map[string]route.Scale
-	load  map[string]discovery.Load
+	load  map[string]wire.Load
 	gone  bool
 	whole bool // what changed is more than load
 

@@ -53,8 +53,8 @@ type Tables struct {
 	Services map[string]Service `json:"services,omitempty"`
 	// Loads are those of services whose load changed and nothing else: by service, then
 	// instance ID, in place of all that were known. They never end a wait early.
-	Loads map[string]map[string]discovery.Load `json:"loads,omitempty"`
-	Rules *rules.Signed                        `json:"rules,omitempty"` // newer than the asked Number
+	Loads map[string]map[string]Load `json:"loads,omitempty"`
+	Rules *rules.Signed              `json:"rules,omitempty"` // newer than the asked Number
 	// Unread says that the node has not read the rules yet: that none came means nothing.
 	Unread bool `json:"unread,omitempty"`
 	// Partial names registries that the node does not hear from now, and why.
@@ -67,9 +67,16 @@ type Service struct {
 	Instances []discovery.Instance `json:"instances"`
 	// Scale is what every caller must lower: suspicious and isolated instances, and
 	// those that vanished.
-	Scale map[string]route.Scale    `json:"scale,omitempty"`
-	Load  map[string]discovery.Load `json:"load,omitempty"` // by instance ID; absent: unknown
-	Gone  bool                      `json:"gone,omitempty"` // nobody registers it any more
+	Scale map[string]route.Scale `json:"scale,omitempty"`
+	Load  map[string]Load        `json:"load,omitempty"` // by instance ID; absent: unknown
+	Gone  bool                   `json:"gone,omitempty"` // nobody registers it any more
+}
+
+// Load is what an instance reported last. Loads that differ in anything are two
+// reports; without Heard, which older nodes leave out, two that are equal look like one.
+type Load struct {
+	discovery.Load
+	Heard time.Time `json:"heard,omitzero"` // by a control node
 }
 
 // Report is what a running instance says of itself.
@@ -79,6 +86,7 @@ type Report struct {
 	Address discovery.Address `json:"address"`
 	Started time.Time         `json:"started"` // with ID and address the fingerprint
 	Load    discovery.Load    `json:"load"`
+	Heard   time.Time         `json:"heard,omitzero"` // set by the control node that is told it
 }
 
 // Batch is what a caller sends of its picks. Dropped counts those that it could not keep.
