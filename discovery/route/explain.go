@@ -21,6 +21,7 @@ type Explanation struct {
 	Sides      []Side      `json:"sides,omitempty"`      // versions and their parts
 	Candidates []Candidate `json:"candidates,omitempty"` // of the version that was drawn; of all if nobody serves
 	Chosen     string      `json:"chosen,omitempty"`     // address; empty: none
+	Shift      *Shift      `json:"shift,omitempty"`      // the condition of the rule holds, or did lately
 	AllCold    bool        `json:"all_cold,omitempty"`   // every match was warming or had vanished, so they served
 	Panic      bool        `json:"panic,omitempty"`      // every match was ejected, so they served
 	Problem    string      `json:"problem,omitempty"`
@@ -39,7 +40,7 @@ type Step struct {
 type Side struct {
 	Version   string  `json:"version"`
 	Weight    int     `json:"weight"`    // as the rule says; 0 without one
-	Effective float64 `json:"effective"` // share of 1, after scaling
+	Effective float64 `json:"effective"` // share of 1, after shift and scaling
 	Instances int     `json:"instances"` // in the coordinates
 	Serving   int     `json:"serving"`   // of these with any weight left
 }
@@ -135,7 +136,7 @@ func (t *Table) explainCell(x *Explanation, c *cell, m *members, q Query) {
 			x.Candidates[i].Score = 0
 		}
 	}
-	x.Sides = t.sides(c, m)
+	x.Sides, x.Shift = t.sides(c, m), t.in.explainShift(c.rule)
 }
 
 // sides are the rule's versions, or all that there are without one.

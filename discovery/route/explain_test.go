@@ -24,7 +24,8 @@ func TestExplanationAsJSON(t *testing.T) {
 	older := newer("v2.2.0")
 	in := Input{Service: "order-core", Home: home(), Number: 7, Rules: []rules.Rule{r, older},
 		Instances: made(version("v2.3.1"), weight(300), weight(0), version("v2.3.1"), version("v2.3.0"), version("v2.2.0"), region("cn-beijing"), env("test"), cluster("k2")),
-		Scale:     map[string]Scale{"i0003": {0, Warming}, "i0001": {500, Hot}}}
+		Scale:     map[string]Scale{"i0003": {0, Warming}, "i0001": {500, Hot}},
+		Shift:     map[string]int{"prod": 3}, Load: map[string]float64{"prod": 93.25}}
 	got, err := json.MarshalIndent(Compile(in).Explain(Query{Env: "t2", Base: "prod"}, 1<<62), "", "  ")
 	if err != nil {
 		t.Fatal(err)

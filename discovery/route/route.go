@@ -46,6 +46,8 @@ type Input struct {
 	// Shift is, by env, how many tenths of the part of the rule's main version its
 	// fallback takes besides its own, 0 to 9: its condition holds.
 	Shift map[string]int `json:"shift,omitempty"`
+	// Load is, by env, the load in percent that the shift last moved by, for people.
+	Load map[string]float64 `json:"load,omitempty"`
 }
 
 // Scale is how much of its weight an instance has for one caller, and why not all.

@@ -240,7 +240,7 @@ func (b *builder) seat(i uint32) {
 }
 
 func (b *builder) build(c *cell, m *members) {
-	main, second := parts(c.rule)
+	main, second := b.t.in.shifted(c.rule)
 	if main == 0 {
 		m.main = nil // a main version of weight 0 never serves
 	}
@@ -262,8 +262,7 @@ func (b *builder) build(c *cell, m *members) {
 	}
 }
 
-// parts are those of the traffic as the rule has them. A Condition that holds will
-// raise the second one here; until an Input says what load a version has, none does.
+// parts are those of the traffic as the rule has them.
 func parts(r *rules.Rule) (main, second uint64) {
 	switch {
 	case r == nil:

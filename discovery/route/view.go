@@ -15,4 +15,5 @@ type View struct {
 	Isolate bool                  `json:"isolate,omitempty"`
 	Scale   map[string]Scale      `json:"scale,omitempty"`
 	Shift   map[string]int        `json:"shift,omitempty"` // by env
+	Load    map[string]float64    `json:"load,omitempty"`  // by env
 }
