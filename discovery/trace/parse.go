@@ -34,11 +34,12 @@ func Parse(header string) trace.SpanContext {
 	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: id, SpanID: span, TraceFlags: trace.TraceFlags(bits[0]) & flags, Remote: true})
 }
 
-// Append appends a traceparent.
-func Append(b []byte, id trace.TraceID, span trace.SpanID, bits trace.TraceFlags) []byte {
+// Append appends a span as a traceparent.
+func Append(b []byte, span trace.SpanContext) []byte {
+	id, self := span.TraceID(), span.SpanID()
 	b = hex.AppendEncode(append(b, "00-"...), id[:])
-	b = hex.AppendEncode(append(b, '-'), span[:])
-	return hex.AppendEncode(append(b, '-'), []byte{byte(bits & flags)})
+	b = hex.AppendEncode(append(b, '-'), self[:])
+	return hex.AppendEncode(append(b, '-'), []byte{byte(span.TraceFlags() & flags)})
 }
 
 // read reads lower-case hexadecimal digits, two for each byte of into.

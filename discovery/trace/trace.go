@@ -37,16 +37,16 @@ const (
 // that of a caller elsewhere becomes the parent.
 func In(ctx context.Context, traceparent, tracestate string) context.Context {
 	parent := trace.SpanContextFromContext(ctx)
-	if parent.IsValid() && !parent.IsRemote() {
-		return ctx
-	}
-	if !parent.IsValid() {
+	switch {
+	case !parent.IsValid():
 		parent = Parse(traceparent)
 		if tracestate != "" && parent.IsValid() {
 			parent = parent.WithTraceState(State(tracestate))
 		}
+	case !parent.IsRemote():
+		return ctx
 	}
-	return trace.ContextWithSpan(ctx, begin(parent))
+	return Begin(parent).In(ctx)
 }
 
 // Out is the traceparent and tracestate of a call; empty without a trace in ctx.
@@ -56,34 +56,46 @@ func Out(ctx context.Context) (traceparent, tracestate string) {
 		return "", ""
 	}
 	var room [length]byte
-	return string(Append(room[:0], span.TraceID(), span.SpanID(), span.TraceFlags())), span.TraceState().String()
+	return string(Append(room[:0], span)), span.TraceState().String()
 }
 
-// hop is a span that nobody records: its place in the trace and nothing more.
-type hop struct {
-	noop.Span
-	self, parent trace.SpanContext
+// Hop is the place of one request in its trace.
+type Hop struct {
+	Self   trace.SpanContext
+	Parent trace.SpanContext // of the caller; not valid in the first hop
 }
 
-// begin is a hop below parent, or the first of a new trace.
-func begin(parent trace.SpanContext) *hop {
+// Begin is a hop below parent, which Parse has read; below one that is not valid it
+// is the first of a new trace. It does not allocate.
+func Begin(parent trace.SpanContext) Hop {
 	id := parent.TraceID()
 	if !parent.IsValid() {
-		id = NewTraceID()
+		id, parent = newTraceID(), trace.SpanContext{}
 	}
-	return &hop{parent: parent, self: trace.NewSpanContext(trace.SpanContextConfig{
-		TraceID: id, SpanID: NewSpanID(), TraceFlags: parent.TraceFlags(), TraceState: parent.TraceState()})}
+	return Hop{Parent: parent, Self: trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: id, SpanID: newSpanID(), TraceFlags: parent.TraceFlags(), TraceState: parent.TraceState()})}
+}
+
+// In returns a context in which the hop is the span.
+func (h Hop) In(ctx context.Context) context.Context {
+	return trace.ContextWithSpan(ctx, &unrecorded{hop: h})
+}
+
+// unrecorded is a span that is its place in the trace and nothing more.
+type unrecorded struct {
+	noop.Span
+	hop Hop
 }
 
 // SpanContext implements trace.Span.
-func (h *hop) SpanContext() trace.SpanContext { return h.self }
+func (u *unrecorded) SpanContext() trace.SpanContext { return u.hop.Self }
 
-// Parent is the span of the caller, as OpenTelemetry's recorded spans have it.
-func (h *hop) Parent() trace.SpanContext { return h.parent }
+// Parent is the span of the caller, as the spans have it that OpenTelemetry records.
+func (u *unrecorded) Parent() trace.SpanContext { return u.hop.Parent }
 
-// NewTraceID is 128 random bits. They name something and keep nothing secret, so the
+// newTraceID is 128 random bits. They name something and keep nothing secret, so the
 // fast source will do.
-func NewTraceID() (id trace.TraceID) {
+func newTraceID() (id trace.TraceID) {
 	for !id.IsValid() {
 		binary.NativeEndian.PutUint64(id[:8], rand.Uint64())
 		binary.NativeEndian.PutUint64(id[8:], rand.Uint64())
@@ -91,8 +103,8 @@ func NewTraceID() (id trace.TraceID) {
 	return id
 }
 
-// NewSpanID is 64 random bits.
-func NewSpanID() (id trace.SpanID) {
+// newSpanID is 64 random bits.
+func newSpanID() (id trace.SpanID) {
 	for !id.IsValid() {
 		binary.NativeEndian.PutUint64(id[:], rand.Uint64())
 	}
