@@ -6,14 +6,44 @@
 //	                   └──one fails──► open, for another 30 s
 //
 // A Breaker is counters and no goroutine: its state is a function of what was noted
-// and of the time, so it is half-open after 30 s although nobody calls. A probe has
-// a deadline, after which its permit is free again, whatever became of the call.
-// Calls that were given up, and calls that were refused, count for nothing.
+// and of the time, so it is half-open after 30 s although nobody calls, and a metric
+// that asks State says so.
+//
+// Slow is what took longer than 800 ms. The 10 s are tenths, counted from the first
+// call on; when one is over it is too slow, or not. It opens with a tenth's end, when
+//
+//   - all tenths since the first slow call were too slow,
+//   - first and last slow call of these are 9.5 s apart: what is slow for 9 s touches
+//     ten tenths too, and the half leaves room for a few slow calls among many,
+//   - and there were 100 calls in the last ten tenths.
+//
+// A tenth without a call breaks nothing and proves nothing: callers that wait for slow
+// answers come in waves. After 5 s without a slow call it begins anew. A call is
+// counted when it ends, so one that hangs is known by its deadline and not before.
+//
+// Failed calls are counted over the last 5 s, by tenths of a second, and looked at
+// whenever a call ends: it opens at once.
+//
+// Half-open lets three probes through in all. The first that fails, or is slow, opens
+// it again at once and the 30 s start anew; three that pass close it, with nothing
+// counted. A probe has a deadline, after which its permit is free again, whatever
+// became of the call: it panicked, was given up, never came back. When it ends badly
+// after all, that still counts; when it ends well, it does not.
+//
+// Calls that were given up, and calls that were refused, count for nothing. Nor does
+// a call that ends in another state than the one that let it through, or in the same
+// one a round later.
 //
 // Nothing here fails. ADR 0043 says why it is ours.
 package breaker
 
-import "time"
+import (
+	"cmp"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+)
 
 // State of a Breaker.
 type State int
@@ -44,26 +74,228 @@ type Settings struct {
 	ProbeFor time.Duration // after which a probe's permit is free again; default 3 s
 }
 
-// Permit is leave to make one call. Give it to Done.
+const (
+	slowParts   = 10 // of SlowFor
+	failedParts = 50 // of FailedIn: 5 s are exact to 100 ms
+)
+
+// Permit is leave to make one call. Give it to Done or Release, once; what is given
+// again counts for nothing.
 type Permit struct {
-	probe uint64 // 0: an ordinary call
+	era   uint32 // of the Breaker, when it let the call through
+	probe uint32 // number of the probe in it; 0: an ordinary call
 }
 
 // Breaker guards one callee. It may be used by many at once.
-type Breaker struct{ opt Settings }
+type Breaker struct {
+	opt Settings
+
+	// While closed, Allow needs no lock before this time: no tenth ends before. 0: it does.
+	calm atomic.Int64
+	era  atomic.Uint32 // one more at each change of state; written under mu
+
+	mu     sync.Mutex // guards the rest
+	begun  bool
+	origin time.Time // of the first call; written before calm is set, then read without mu
+	slow   window
+	failed window
+	first  time.Duration // slow call since when no tenth was well; none: there is none
+	last   time.Duration // slow call
+	open   bool          // or half-open
+	until  time.Duration // when it becomes half-open
+	probes []probe       // Settings.Probes of them
+	number uint32        // of the last probe in this era
+}
+
+const none = time.Duration(-1)
+
+// probe is one of those that half-open lets through.
+type probe struct {
+	number uint32 // 0: free
+	until  time.Duration
+	passed bool
+}
 
 // New returns a closed Breaker.
-func New(opt Settings) *Breaker { return &Breaker{opt: opt} }
+func New(opt Settings) *Breaker {
+	opt = Settings{
+		Slow:        cmp.Or(max(opt.Slow, 0), 800*time.Millisecond),
+		SlowShare:   cmp.Or(max(opt.SlowShare, 0), 0.01),
+		SlowFor:     cmp.Or(max(opt.SlowFor, 0), 10*time.Second),
+		SlowCalls:   cmp.Or(max(opt.SlowCalls, 0), 100),
+		FailedShare: cmp.Or(max(opt.FailedShare, 0), 0.5),
+		FailedIn:    cmp.Or(max(opt.FailedIn, 0), 5*time.Second),
+		FailedCalls: cmp.Or(max(opt.FailedCalls, 0), 20),
+		OpenFor:     cmp.Or(max(opt.OpenFor, 0), 30*time.Second),
+		Probes:      cmp.Or(max(opt.Probes, 0), 3),
+		ProbeFor:    cmp.Or(max(opt.ProbeFor, 0), 3*time.Second),
+	}
+	return &Breaker{
+		opt: opt, first: none, probes: make([]probe, opt.Probes),
+		slow: newWindow(opt.SlowFor, slowParts), failed: newWindow(opt.FailedIn, failedParts),
+	}
+}
 
 // Allow says whether a call may be made now.
-func (b *Breaker) Allow(now time.Time) (Permit, bool) { return Permit{}, true }
+func (b *Breaker) Allow(now time.Time) (Permit, bool) {
+	if calm := b.calm.Load(); calm > 0 && int64(now.Sub(b.origin)) < calm {
+		return Permit{era: b.era.Load()}, true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := b.look(now)
+	switch {
+	case !b.open:
+		return Permit{era: b.era.Load()}, true
+	case t < b.until:
+		return Permit{}, false
+	}
+	for i := range b.probes {
+		if p := &b.probes[i]; !p.passed && (p.number == 0 || t >= p.until) {
+			b.number++
+			*p = probe{number: b.number, until: t + b.opt.ProbeFor}
+			return Permit{b.era.Load(), b.number}, true
+		}
+	}
+	return Permit{}, false
+}
 
 // Done says how the call ended and how long it took.
-func (b *Breaker) Done(p Permit, failed bool, took time.Duration, now time.Time) {}
+func (b *Breaker) Done(p Permit, failed bool, took time.Duration, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := b.look(now)
+	switch {
+	case p.era != b.era.Load():
+	case p.probe != 0:
+		b.probed(p, failed || took > b.opt.Slow, t)
+	case !b.open: // open: it was let through as the breaker opened
+		b.note(failed, took > b.opt.Slow, t)
+	}
+}
 
 // Release gives a permit back for a call that says nothing: it was given up, or
 // never made.
-func (b *Breaker) Release(p Permit) {}
+func (b *Breaker) Release(p Permit) {
+	if p.probe == 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if own := b.probeOf(p); own != nil {
+		*own = probe{}
+	}
+}
 
 // State is the state at a time, and for Open when it becomes half-open.
-func (b *Breaker) State(now time.Time) (s State, until time.Time) { return Closed, time.Time{} }
+func (b *Breaker) State(now time.Time) (s State, until time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	t := b.look(now)
+	switch {
+	case !b.open:
+		return Closed, time.Time{}
+	case t < b.until:
+		return Open, b.origin.Add(b.until)
+	}
+	return HalfOpen, time.Time{}
+}
+
+// look is the time since the first call, with the tenth judged that ended before it.
+func (b *Breaker) look(now time.Time) time.Duration {
+	if !b.begun {
+		b.begun, b.origin = true, now
+		b.calm.Store(math.MaxInt64)
+	}
+	t := now.Sub(b.origin)
+	if b.open || t < b.slow.end {
+		return t
+	}
+	if tenth := b.slow.current(); tenth.calls > 0 && b.tooSlow(tenth) {
+		b.trip(b.slow.end)
+		return t
+	}
+	b.slow.roll(t)
+	b.calm.Store(math.MaxInt64) // the tenth that began has no call yet
+	return t
+}
+
+// tooSlow judges a tenth that is over.
+func (b *Breaker) tooSlow(tenth count) bool {
+	if tenth.share() <= b.opt.SlowShare {
+		b.first = none
+		return false
+	}
+	long := b.opt.SlowFor - b.opt.SlowFor/slowParts/2
+	return b.last-b.first >= long && b.slow.sum.calls >= b.opt.SlowCalls
+}
+
+// note counts an ordinary call while closed.
+func (b *Breaker) note(failed, slow bool, t time.Duration) {
+	if slow {
+		if b.first == none || t-b.last > b.opt.SlowFor/2 {
+			b.first = t
+		}
+		b.last = max(t, b.last)
+	}
+	if b.slow.current().calls == 0 {
+		b.calm.Store(int64(b.slow.end))
+	}
+	b.slow.add(slow)
+	if t >= b.failed.end {
+		b.failed.roll(t)
+	}
+	b.failed.add(failed)
+	if sum := b.failed.sum; sum.calls >= b.opt.FailedCalls && sum.share() > b.opt.FailedShare {
+		b.trip(t)
+	}
+}
+
+// probed counts a probe of this round.
+func (b *Breaker) probed(p Permit, bad bool, t time.Duration) {
+	if bad {
+		b.trip(t)
+		return
+	}
+	own := b.probeOf(p)
+	if own == nil || t >= own.until {
+		return
+	}
+	*own = probe{passed: true}
+	for _, one := range b.probes {
+		if !one.passed {
+			return
+		}
+	}
+	b.close()
+}
+
+// probeOf is the place of a probe, if it has it still.
+func (b *Breaker) probeOf(p Permit) *probe {
+	if p.era != b.era.Load() || p.probe == 0 {
+		return nil
+	}
+	for i := range b.probes {
+		if b.probes[i].number == p.probe {
+			return &b.probes[i]
+		}
+	}
+	return nil
+}
+
+// trip opens.
+func (b *Breaker) trip(t time.Duration) {
+	b.open, b.until, b.number = true, t+b.opt.OpenFor, 0
+	clear(b.probes)
+	b.calm.Store(0)
+	b.era.Add(1)
+}
+
+// close begins with nothing counted.
+func (b *Breaker) close() {
+	b.open, b.first = false, none
+	b.slow.clear()
+	b.failed.clear()
+	b.era.Add(1)
+	b.calm.Store(math.MaxInt64)
+}

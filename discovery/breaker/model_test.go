@@ -1,0 +1,279 @@
+package breaker
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// small settings reach every state within a few hundred steps.
+var small = Settings{
+	Slow: 800 * ms, SlowShare: 0.2, SlowFor: time.Second, SlowCalls: 6,
+	FailedShare: 0.5, FailedIn: 500 * ms, FailedCalls: 5,
+	OpenFor: 700 * ms, Probes: 3, ProbeFor: 300 * ms,
+}
+
+// model is what the package comment says, told slowly: it keeps every call and looks
+// through all of them.
+type model struct {
+	opt    Settings
+	state  State // Open also when the 30 s are over
+	round  int   // one more at each change of state
+	until  time.Duration
+	calls  []ended // of this round
+	judged int     // calls whose tenth's end has been judged
+	probes []*try  // of this round
+	seen   map[string]int
+}
+
+type ended struct {
+	t            time.Duration
+	failed, slow bool
+}
+
+// try is a call that was let through.
+type try struct {
+	permit   Permit
+	round    int
+	probe    bool
+	deadline time.Duration
+	over     string // "", "passed", "back"
+}
+
+func (m *model) move(to State, t time.Duration, why string) {
+	m.state, m.until, m.round, m.calls, m.probes, m.judged = to, t+m.opt.OpenFor, m.round+1, nil, nil, 0
+	m.seen[why]++
+}
+
+// look opens at the end of the last call's tenth, if that is over and too slow.
+func (m *model) look(t time.Duration) {
+	if m.state != Closed || m.judged == len(m.calls) {
+		return
+	}
+	tenth := m.opt.SlowFor / 10
+	at := m.calls[len(m.calls)-1].t / tenth
+	if t < (at+1)*tenth {
+		return
+	}
+	m.judged = len(m.calls)
+	if m.slowSince(at, tenth) {
+		m.move(Open, (at+1)*tenth, "slow")
+	}
+}
+
+// slowSince looks for a first slow call that is far enough back, with nothing well since.
+func (m *model) slowSince(at, tenth time.Duration) bool {
+	share := func(n time.Duration) (calls int, share float64) {
+		slow := 0
+		for _, c := range m.calls {
+			if c.t/tenth == n {
+				calls++
+				if c.slow {
+					slow++
+				}
+			}
+		}
+		return calls, float64(slow) / max(float64(calls), 1)
+	}
+	recent := 0
+	for n := at - 9; n <= at; n++ {
+		calls, _ := share(n)
+		recent += calls
+	}
+	var slow []time.Duration
+	for _, c := range m.calls {
+		if c.slow {
+			slow = append(slow, c.t)
+		}
+	}
+	if recent < m.opt.SlowCalls || len(slow) == 0 {
+		return false
+	}
+	last := slow[len(slow)-1]
+	for i := len(slow) - 1; i >= 0; i-- {
+		if i+1 < len(slow) && slow[i+1]-slow[i] > m.opt.SlowFor/2 {
+			return false
+		}
+		for n := slow[i] / tenth; n <= at; n++ {
+			if calls, share := share(n); calls > 0 && share <= m.opt.SlowShare {
+				return false
+			}
+		}
+		if last-slow[i] >= m.opt.SlowFor-m.opt.SlowFor/20 {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *model) allow(t time.Duration) (*try, bool) {
+	m.look(t)
+	switch {
+	case m.state == Closed:
+		return &try{round: m.round}, true
+	case t < m.until:
+		return nil, false
+	}
+	held := 0
+	for _, p := range m.probes {
+		if p.over == "passed" || p.over == "" && t < p.deadline {
+			held++
+		} else if p.over == "" {
+			m.seen["expired"]++
+		}
+	}
+	if held >= m.opt.Probes {
+		return nil, false
+	}
+	p := &try{round: m.round, probe: true, deadline: t + m.opt.ProbeFor}
+	m.probes = append(m.probes, p)
+	return p, true
+}
+
+func (m *model) done(p *try, failed bool, took, t time.Duration) {
+	m.look(t)
+	slow := took > m.opt.Slow
+	switch {
+	case p.round != m.round:
+		m.seen["late"]++
+	case p.probe && (failed || slow):
+		m.move(Open, t, "reopened")
+	case p.probe:
+		if p.over != "" || t >= p.deadline {
+			return
+		}
+		p.over = "passed"
+		passed := 0
+		for _, one := range m.probes {
+			if one.over == "passed" {
+				passed++
+			}
+		}
+		if passed == m.opt.Probes {
+			m.move(Closed, 0, "closed")
+		}
+	default:
+		m.calls = append(m.calls, ended{t, failed, slow})
+		part, calls, bad := m.opt.FailedIn/50, 0, 0
+		for _, c := range m.calls {
+			if c.t/part > t/part-50 {
+				calls++
+				if c.failed {
+					bad++
+				}
+			}
+		}
+		if calls >= m.opt.FailedCalls && float64(bad)/float64(calls) > m.opt.FailedShare {
+			m.move(Open, t, "failed")
+		}
+	}
+}
+
+func (m *model) release(p *try) {
+	if p.probe && p.over == "" && p.round == m.round {
+		p.over = "back"
+	}
+}
+
+func (m *model) stateAt(t time.Duration) (State, time.Duration) {
+	m.look(t)
+	if m.state == Open && t >= m.until {
+		return HalfOpen, 0
+	}
+	return m.state, m.until
+}
+
+// compare does what data says to a Breaker and the model, two bytes a step.
+func compare(t *testing.T, data []byte, seen map[string]int) {
+	b, m := New(small), &model{opt: small, seen: seen}
+	var now time.Duration
+	var running []*try
+	b.Allow(at(0)) // zero of the model's time
+	for i := 0; i+1 < len(data); i += 2 {
+		what, n := data[i]%8, data[i+1]
+		switch {
+		case n >= 250:
+			now += time.Duration(n-249) * 150 * ms
+		default:
+			now += time.Duration(n%32) * ms
+		}
+		switch {
+		case what < 3 || len(running) == 0:
+			permit, ok := b.Allow(at(now))
+			try, want := m.allow(now)
+			if ok != want {
+				t.Fatalf("step %d at %s: Allow is %v, want %v", i/2, now, ok, want)
+			}
+			if ok {
+				try.permit = permit
+				running = append(running, try)
+			}
+		default:
+			k := int(n) % len(running)
+			p := running[k]
+			running[k] = running[len(running)-1]
+			running = running[:len(running)-1]
+			if what == 3 {
+				b.Release(p.permit)
+				m.release(p)
+				break
+			}
+			took := 10 * ms
+			if data[i]&8 != 0 {
+				took = 900 * ms
+			}
+			failed := data[i]&48 == 48 || data[i]&64 != 0 && what > 5
+			b.Done(p.permit, failed, took, at(now))
+			m.done(p, failed, took, now)
+		}
+		got, until := b.State(at(now))
+		want, ends := m.stateAt(now)
+		if got != want || got == Open && !until.Equal(at(ends)) {
+			t.Fatalf("step %d at %s: %s until %s, want %s until %s", i/2, now, got, until, want, at(ends))
+		}
+	}
+}
+
+// mixed is steps whose calls are mostly good, mostly slow or mostly failed for a while.
+func mixed(r *rand.Rand, n int) []byte {
+	data := make([]byte, 0, 2*n)
+	mood, left := byte(0), 0
+	for range n {
+		if left == 0 {
+			mood, left = []byte{0, 8, 8, 48, 64}[r.IntN(5)], 20+r.IntN(200)
+		}
+		left--
+		step := byte(r.IntN(8))
+		if r.IntN(20) > 0 {
+			step |= mood
+		}
+		gap := byte(r.IntN(250))
+		if r.IntN(100) == 0 {
+			gap = byte(250 + r.IntN(6))
+		}
+		data = append(data, step, gap)
+	}
+	return data
+}
+
+func TestAgreesWithModel(t *testing.T) {
+	t.Parallel()
+	seen := map[string]int{}
+	for seed := range uint64(300) {
+		compare(t, mixed(rand.New(rand.NewPCG(seed, 1)), 1500), seen)
+	}
+	for _, what := range []string{"slow", "failed", "reopened", "closed", "expired", "late"} {
+		if seen[what] < 20 {
+			t.Errorf("%s was seen %d times: %v", what, seen[what], seen)
+		}
+	}
+}
+
+func FuzzBreaker(f *testing.F) {
+	for seed := range uint64(8) {
+		f.Add(mixed(rand.New(rand.NewPCG(seed, 2)), 400))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		compare(t, data[:min(len(data), 4000)], map[string]int{})
+	})
+}
