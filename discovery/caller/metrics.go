@@ -88,7 +88,7 @@ func (m *metrics) forget(service string) {
 type counters struct {
 	vec     *prometheus.CounterVec
 	service string
-	by      [9]atomic.Pointer[prometheus.Counter]
+	by      [10]atomic.Pointer[prometheus.Counter]
 }
 
 func (c *counters) inc(reason route.Reason) {
@@ -121,8 +121,10 @@ func reasonAt(reason route.Reason) int {
 		return 6
 	case route.ByNobody:
 		return 7
+	case route.ByGray:
+		return 8
 	}
-	return 8
+	return 9
 }
 
 // troubles are what goes wrong now: each is logged when it begins and when it ends,

@@ -79,7 +79,7 @@ func (c *Caller) overridden(s *slot, lane route.Query, draw uint64) Pick {
 // so that the sample favours no instance.
 func (c *Caller) records(reason route.Reason, draw uint64) bool {
 	switch reason {
-	case route.ByRule, route.ByHome, route.ByPerson, route.ByBase:
+	case route.ByRule, route.ByGray, route.ByHome, route.ByPerson, route.ByBase:
 		draw = (draw ^ draw>>33) * 0xff51afd7ed558ccd
 		draw = (draw ^ draw>>33) * 0xc4ceb9fe1a85ec53
 		chance, _ := bits.Mul64(draw^draw>>33, c.sample)

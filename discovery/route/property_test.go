@@ -44,6 +44,9 @@ func randomInput(random *rand.Rand) Input {
 		if random.IntN(2) == 0 {
 			r.Fallback = &rules.Fallback{Version: word(random, "v"), Weight: random.IntN(3) * 50}
 		}
+		if random.IntN(3) == 0 {
+			r = rules.Effective(r, rules.Gray{Version: word(random, "v"), Share: []int{5, 50, 100}[random.IntN(3)], ByKey: random.IntN(2) == 0})
+		}
 		in.Rules = append(in.Rules, r)
 	}
 	in.Direct, in.Isolate = random.IntN(8) == 0, random.IntN(4) == 0
@@ -173,7 +176,7 @@ func TestExplainIsThePick(t *testing.T) {
 		}
 		holdTogether(t, x, choice)
 	}
-	for _, reason := range []Reason{ByRule, ByFallback, ByHome, ByPerson, ByBase, ByDirect, ByNobody} {
+	for _, reason := range []Reason{ByRule, ByGray, ByFallback, ByHome, ByPerson, ByBase, ByDirect, ByNobody} {
 		if reasons[reason] < 20 {
 			t.Errorf("%s came %d times: %v", reason, reasons[reason], reasons)
 		}

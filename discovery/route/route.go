@@ -78,8 +78,9 @@ type Reason string
 
 // The reasons.
 const (
-	ByRule     Reason = "rule"     // the rule's main version
+	ByRule     Reason = "rule"     // the rule's main version; while a gray runs, the one it had
 	ByFallback Reason = "fallback" // the rule's fallback version
+	ByGray     Reason = "gray"     // the new version of a gray, which runs by the rule
 	ByHome     Reason = "home"     // no rule: the caller's own coordinates
 	ByPerson   Reason = "person"   // an instance of the person in the lane
 	ByBase     Reason = "base"     // the shared pool, with Isolate

@@ -30,6 +30,7 @@ type cell struct {
 	own             map[string]pool
 	cut             uint64  // points below it go to main, where both have somebody
 	salt            uint64  // of the hash that makes a point of a key
+	keyed           bool    // a gray by key: calls without one stay with the old version, the second
 	reserve         reserve // of main and second that serves too, because nobody else does
 }
 
@@ -49,7 +50,7 @@ func Compile(in Input) *Table {
 	for i := range in.Rules {
 		r := &in.Rules[i]
 		if _, newer := t.cells[r.Selector.Env]; !newer && !in.Direct {
-			t.cells[r.Selector.Env] = &cell{rule: r, cluster: r.Selector.Cluster, region: r.Selector.Region,
+			t.cells[r.Selector.Env] = &cell{rule: r, cluster: r.Selector.Cluster, region: r.Selector.Region, keyed: r.Gray != nil && r.Gray.ByKey,
 				salt: hashTexts(r.Service, r.Selector.Cluster, r.Selector.Region, r.Selector.Env, r.Strategy.Version)}
 		}
 	}
@@ -121,8 +122,11 @@ func (c *cell) choose(q *Query, draw uint64) (pool, seat) {
 		return c.second, onSecond
 	}
 	point := draw
-	if q.Key != "" {
+	switch {
+	case q.Key != "":
 		point = keyPoint(c.salt, q.Key)
+	case c.keyed:
+		return c.second, onSecond
 	}
 	if point < c.cut {
 		return c.main, onMain
@@ -136,6 +140,8 @@ func (t *Table) reason(c *cell, at seat) Reason {
 		return ByDirect
 	case at == onOwn:
 		return ByPerson
+	case c.rule != nil && c.rule.Gray != nil:
+		return ofGray(at, c.rule)
 	case at == onSecond:
 		return ByFallback
 	case c.rule != nil:
@@ -144,6 +150,18 @@ func (t *Table) reason(c *cell, at seat) Reason {
 		return ByBase
 	}
 	return ByHome
+}
+
+// ofGray is the reason while a gray runs. What the old version still has is its part
+// of the rule; once it has none it only stands by.
+func ofGray(at seat, r *rules.Rule) Reason {
+	switch {
+	case at == onMain:
+		return ByGray
+	case r.Fallback.Weight > 0:
+		return ByRule
+	}
+	return ByFallback
 }
 
 // seatOf says where an instance sits in the cell of its env. A version that the rule

@@ -36,6 +36,9 @@ func (f *findings) add(path, hint, format string, args ...any) {
 func (r Rule) check() findings {
 	var f findings
 	f.service("service", r.Service)
+	if r.Gray != nil {
+		f.add("gray", "", "a gray stands beside the rules, not in one")
+	}
 	if r.Updated.IsZero() || r.Updated.Nanosecond() != 0 || r.Updated.Year() > 9999 {
 		f.add("updated", hintUpdated, "must be an instant in whole seconds")
 	}
@@ -174,6 +177,17 @@ func (s Set) check() error {
 		add(fmt.Sprintf("groups[%d].", i), groupsFile, g.check())
 		if slices.ContainsFunc(s.Groups[:i], func(other Group) bool { return other.Prefix == g.Prefix }) {
 			p.Addf(fmt.Sprintf("groups[%d].prefix", i), "there is a group %s already", g.Prefix)
+		}
+	}
+	for i, g := range s.Grays {
+		at, rule := fmt.Sprintf("grays[%d].", i), s.counts(g.Service, g.Env)
+		switch {
+		case rule < 0:
+			p.Addf(at+"service", "no rule of %s counts in %s", g.Service, g.Env)
+		case slices.ContainsFunc(s.Grays[:i], func(other Gray) bool { return compareGrays(other, g) == 0 }):
+			p.Addf(at+"service", "a gray of %s in %s stands twice", g.Service, g.Env)
+		default:
+			add(at, "", g.check(s.Rules[rule]))
 		}
 	}
 	return p.Err("bad_rules", "the rules of the release cannot be followed")

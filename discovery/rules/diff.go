@@ -14,7 +14,7 @@ import (
 type Difference struct {
 	Service string `json:"service"` // of a group: its prefix
 	Env     string `json:"env"`
-	Kind    string `json:"kind"` // added, removed, changed, switch, group
+	Kind    string `json:"kind"` // added, removed, changed, switch, group, gray
 	Before  string `json:"before,omitempty"`
 	After   string `json:"after,omitempty"`
 	Key     bool   `json:"key,omitempty"` // a second person must approve it
@@ -27,20 +27,20 @@ const (
 	Changed   = "changed"
 	Switched  = "switch" // the kill switch
 	Regrouped = "group"  // owners and key services of a group
+	Grayed    = "gray"   // what a new version takes
 )
 
-// Diff lists what b changes in a: the switch, then groups, then rules by service
-// and env. It is empty if and only if the sets are equal.
+// Diff lists what b changes in a: the switch, then groups, then grays, then rules by
+// service and env. It is empty if and only if the sets are equal.
 func Diff(a, b Set) []Difference {
 	var all []Difference
 	if a.Direct != b.Direct {
 		all = append(all, Difference{Kind: Switched, Before: direct(a.Direct), After: direct(b.Direct)})
 	}
 	all = append(all, diffGroups(a, b)...)
+	all = append(all, diffGrays(a, b)...)
 	before, after := byTarget(a), byTarget(b)
-	for _, t := range sortedKeys(before, after, func(x, y target) int {
-		return cmp.Or(cmp.Compare(x.service, y.service), cmp.Compare(x.env, y.env))
-	}) {
+	for _, t := range sortedKeys(before, after, target.compare) {
 		d := Difference{Service: t.service, Env: t.env, Kind: Changed, Before: ruleText(before[t]), After: ruleText(after[t]),
 			Key: a.isKey(t.service) || b.isKey(t.service)}
 		switch {
@@ -65,6 +65,10 @@ func direct(on bool) string {
 
 // target is what rules compete for.
 type target struct{ service, env string }
+
+func (t target) compare(other target) int {
+	return cmp.Or(cmp.Compare(t.service, other.service), cmp.Compare(t.env, other.env))
+}
 
 func byTarget(s Set) map[target][]Rule {
 	m := map[target][]Rule{}
@@ -95,6 +99,28 @@ func ruleText(all []Rule) string {
 		}
 	}
 	return b.String()
+}
+
+// diffGrays: the start of one takes a second person where a rule does; its steps were
+// a part of what that person saw, and its end takes nobody.
+func diffGrays(a, b Set) (all []Difference) {
+	before, after := byGray(a), byGray(b)
+	for _, t := range sortedKeys(before, after, target.compare) {
+		d := Difference{Service: t.service, Env: t.env, Kind: Grayed, Before: before[t], After: after[t]}
+		d.Key = d.Before == "" && (a.isKey(t.service) || b.isKey(t.service))
+		if d.Before != d.After {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+func byGray(s Set) map[target]string {
+	m := map[target]string{}
+	for _, g := range s.sorted().Grays {
+		m[target{g.Service, g.Env}] = g.String()
+	}
+	return m
 }
 
 func diffGroups(a, b Set) (all []Difference) {

@@ -29,10 +29,7 @@ const maxAhead = 24 * time.Hour
 // compared with the directory; a shadowed one moves no call. Problems name the
 // rule's file, and its line where the set comes from Parse.
 func Lint(s Set, region string, d Directory) fault.Problems {
-	l := linter{set: s, region: region, dir: d, now: time.Now(), values: map[string][]string{}}
-	for _, c := range []string{"cluster", "region", "env", "version"} {
-		l.values[c] = d.Values(c)
-	}
+	l := newLinter(s, region, d)
 	rules := s.sorted().Rules
 	for i, r := range rules {
 		l.file = r.File
@@ -46,6 +43,9 @@ func Lint(s Set, region string, d Directory) fault.Problems {
 		}
 		if !shadowed {
 			l.rule(r)
+			if g, runs := s.Gray(r.Service, r.Selector.Env); runs {
+				l.gray(g, r)
+			}
 		}
 	}
 	l.file = groupsFile
@@ -55,6 +55,14 @@ func Lint(s Set, region string, d Directory) fault.Problems {
 
 // sameTarget says whether two rules are for the same service and environment.
 func sameTarget(a, b Rule) bool { return a.Service == b.Service && a.Selector.Env == b.Selector.Env }
+
+func newLinter(s Set, region string, d Directory) *linter {
+	l := &linter{set: s, region: region, dir: d, now: time.Now(), values: map[string][]string{}}
+	for _, c := range []string{"cluster", "region", "env", "version"} {
+		l.values[c] = d.Values(c)
+	}
+	return l
+}
 
 type linter struct {
 	set      Set

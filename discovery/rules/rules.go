@@ -5,7 +5,8 @@
 //	files ── Parse ──► Set ── Lint(Set, region, Directory) ──► problems with file and line
 //	                    │
 //	                    ├─ Diff, MayChange: what is new, and whether its author may
-//	                    └─ in a signed release of the stream rules/REGION ── Verify ──► Set
+//	                    ├─ WithGray, WithoutGray, Carry: how much a new version takes meanwhile
+//	                    └─ in a signed release of the stream rules/REGION ── Verify ──► Set, grays put in
 //
 // A rule is for one service and one environment: callers whose lane is in that
 // environment. It states all four coordinates; there are no wildcards. Of two
@@ -36,11 +37,18 @@ type Rule struct {
 	Strategy Strategy  `json:"strategy"`
 	Fallback *Fallback `json:"fallback,omitempty"`
 	File     string    `json:"file,omitempty"` // its name in Git, for people
+	// Gray is the one that Effective put into the rule. No file has one.
+	Gray *Gray `json:"gray,omitempty"`
 }
 
-// ID names a rule in records and pages: SERVICE/ENV@UPDATED, Updated as RFC 3339.
+// ID names a rule in records and pages: SERVICE/ENV@UPDATED, Updated as RFC 3339, and
+// +SHARE% while a gray runs.
 func (r Rule) ID() string {
-	return r.Service + "/" + r.Selector.Env + "@" + r.Updated.UTC().Format(time.RFC3339)
+	id := r.Service + "/" + r.Selector.Env + "@" + r.Updated.UTC().Format(time.RFC3339)
+	if r.Gray != nil {
+		id += "+" + strconv.Itoa(r.Gray.Share) + "%"
+	}
+	return id
 }
 
 // Selector says where candidates are. All three are required.
@@ -90,6 +98,7 @@ type Group struct {
 type Set struct {
 	Rules  []Rule  `json:"rules"` // sorted by service, then env, then newest first
 	Groups []Group `json:"groups,omitempty"`
+	Grays  []Gray  `json:"grays,omitempty"` // at most one for a service and env; no file has any
 	// Direct is the kill switch: callers skip rules, weights and versions, and keep
 	// cluster and env equal to their own.
 	Direct bool `json:"direct,omitempty"`
@@ -147,6 +156,11 @@ func (s Set) sorted() Set {
 		s.Groups[i].Key = sortedNames(s.Groups[i].Key)
 	}
 	slices.SortStableFunc(s.Groups, func(a, b Group) int { return cmp.Compare(a.Prefix, b.Prefix) })
+	s.Grays = slices.Clone(s.Grays)
+	for i := range s.Grays {
+		s.Grays[i].Since = s.Grays[i].Since.UTC()
+	}
+	slices.SortStableFunc(s.Grays, compareGrays)
 	return s
 }
 

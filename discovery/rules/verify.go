@@ -34,7 +34,7 @@ type head struct {
 }
 
 // Verify reads the set of a release after checking signature, deployment and
-// stream. Whether its number is newer is the caller's to check. Every failure is a
+// stream, and puts its grays into the rules. Whether its number is newer is the caller's to check. Every failure is a
 // *fault.Error with the code that an edge would give it.
 func Verify(s Signed, trust *signed.Trust, deployment, region string) (Set, error) {
 	if len(s.Manifest) > maxManifest {
@@ -64,7 +64,7 @@ func Verify(s Signed, trust *signed.Trust, deployment, region string) (Set, erro
 	if err := set.check(); err != nil {
 		return Set{}, err
 	}
-	return set, nil
+	return set.Effective(), nil
 }
 
 // decodeSet is strict: a key that this program does not know could narrow a rule,

@@ -156,9 +156,14 @@ func twice(text string) string {
 func FuzzVerify(f *testing.F) {
 	p := newPublisher(f)
 	trust := p.trust()
-	good := manifest(f, mustParse(f, File{"order-core.yaml", sample}, File{"groups.yaml", groupsText}))
+	grown, err := mustParse(f, File{"order-core.yaml", sample}, File{"groups.yaml", groupsText}).WithGray(
+		Gray{Service: "order-core", Env: "prod", Version: "v2.4.0", Share: 5, Steps: DefaultSteps(), WithoutFallback: true, By: "eng"})
+	if err != nil {
+		f.Fatal(err)
+	}
+	good := manifest(f, grown)
 	f.Add(uint16(0), uint16(0), "")
-	for _, c := range []struct{ from, piece string }{{`:70`, ":-1"}, {`"rules":[`, `"direct":true,"rules":[`}, {`"env"`, `"zone"`}, {`{"rules"`, "null"}, {`7,`, "0,"}, {`"prod"`, `"*"`}} {
+	for _, c := range []struct{ from, piece string }{{`:70`, ":-1"}, {`"rules":[`, `"direct":true,"rules":[`}, {`"env"`, `"zone"`}, {`{"rules"`, "null"}, {`7,`, "0,"}, {`"prod"`, `"*"`}, {`"share":5`, `"share":0`}, {`"version":"v2.4.0"`, `"version":"v2.3.1"`}} {
 		f.Add(uint16(strings.Index(good, c.from)), uint16(len(c.from)), c.piece)
 	}
 	f.Fuzz(func(t *testing.T, at, cut uint16, piece string) {
@@ -170,8 +175,11 @@ func FuzzVerify(f *testing.F) {
 			}
 			return
 		}
-		if err := set.check(); err != nil {
-			t.Errorf("cannot be followed: %v", err)
+		for _, r := range set.Rules {
+			r.Gray = nil // it was put in
+			if found := r.check(); len(found) > 0 {
+				t.Errorf("cannot be followed: %+v", found)
+			}
 		}
 		var again Set
 		if err := json.Unmarshal(encode(t, set), &again); err != nil || len(Diff(set, again)) > 0 {
