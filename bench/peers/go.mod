@@ -5,6 +5,7 @@ go 1.26.7
 require (
 	dispatch.example/dispatch v0.0.0
 	github.com/cncf/xds/go v0.0.0-20260202195803-dba9d589def2
+	github.com/failsafe-go/failsafe-go v0.9.8
 	github.com/go-kratos/kratos/v2 v2.8.3
 	google.golang.org/grpc v1.85.0
 )
@@ -12,6 +13,7 @@ require (
 require (
 	github.com/armon/go-metrics v0.4.1 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
+	github.com/bits-and-blooms/bitset v1.24.4 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/envoyproxy/protoc-gen-validate v1.3.3 // indirect
 	github.com/fatih/color v1.19.0 // indirect

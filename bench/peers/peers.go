@@ -1,6 +1,7 @@
 // Package peers measures a pick of dispatch beside those of two libraries that Go
-// services use: the selectors of go-kratos and the balancers of grpc-go. It is a
-// module of its own, so that the product never depends on what it is compared with.
+// services use: the selectors of go-kratos and the balancers of grpc-go; and what
+// the guards of failsafe-go cost around a call (guard_test.go). It is a module of its
+// own, so that the product never depends on what it is compared with.
 //
 //	go test ./...              all of them follow weights, in this set-up
 //	go test -bench . ./...     what a pick costs, by turns in one run
