@@ -199,6 +199,11 @@ func (c *Caller) takeLists(t *wire.Tables, first bool) {
 		}
 		c.learn(name, told{Service: s, full: t.Full, partial: t.Partial, first: first})
 	}
+	for name, said := range t.Loads {
+		if l := c.lists[name]; l != nil {
+			c.feel(name, l, said)
+		}
+	}
 	if !t.Full {
 		c.settle(t.Partial)
 	}

@@ -28,7 +28,8 @@ type list struct {
 	instances []discovery.Instance // both; replaced, never changed
 	edition   uint64               // counts what instances have been
 	seen      map[fingerprint]sighting
-	heat      heat // of its instances and versions
+	heat      heat   // of its instances and versions
+	watch     *watch // who is out; nil: nobody watches
 }
 
 // fingerprint tells a process from the one before it at its address. An ID is no part
@@ -98,13 +99,14 @@ func warmth(age time.Duration) int {
 
 // scale is what callers must lower, and what this one lowers because an instance
 // warms, is ejected or is hot. Of several the lowest counts; what is isolated or
-// suspicious stays named so.
+// suspicious stays named so, and of equals ejected is, because that one serves last.
 func (l *list) scale(now time.Time) map[string]route.Scale {
 	all := l.told.Scale
 	copied := false
 	lower := func(id string, s route.Scale) {
 		told, is := all[id]
-		if s.Thousandths == 1000 || is && (told.Thousandths <= s.Thousandths || told.Why == route.Isolated || told.Why == route.Suspicious) {
+		lower := told.Thousandths < s.Thousandths || told.Thousandths == s.Thousandths && s.Why != route.Ejected
+		if s.Thousandths == 1000 || is && (lower || told.Why == route.Isolated || told.Why == route.Suspicious) {
 			return
 		}
 		if !copied {
@@ -114,9 +116,13 @@ func (l *list) scale(now time.Time) map[string]route.Scale {
 		}
 		all[id] = s
 	}
+	ejected := l.watch.lowered()
 	for i := range l.instances {
 		in := &l.instances[i]
 		f := fingerprintOf(in)
+		if part, is := ejected[f]; is {
+			lower(in.ID, route.Scale{Thousandths: part, Why: route.Ejected})
+		}
 		if seen := l.seen[f]; !seen.since.IsZero() {
 			lower(in.ID, route.Scale{Thousandths: warmth(now.Sub(seen.since)), Why: route.Warming})
 		}
@@ -165,7 +171,7 @@ func (c *Caller) learn(name string, t told) {
 	scaled := !maps.Equal(l.told.Scale, t.Scale)
 	renamed := l.told.Digest != t.Digest
 	l.told = t.Service
-	l.told.Load = nil // nothing here reads it
+	l.told.Load = nil // heat has taken it
 	if !same {
 		l.edition++
 		if l.instances = t.Instances; len(l.carried) > 0 {
@@ -176,6 +182,7 @@ func (c *Caller) learn(name string, t told) {
 			c.log.Info("instances are warming", "service", name, "instances", fresh, "until", now.Add(coldFor+rampFor).Format(time.RFC3339))
 		}
 	}
+	c.feel(name, l, t.Load)
 	if !same || scaled || renamed {
 		c.soil(name)
 		signal(c.copying)

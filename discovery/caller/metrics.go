@@ -20,6 +20,8 @@ type metrics struct {
 	dropped  prometheus.Counter
 	number   prometheus.Gauge
 	age      prometheus.Gauge
+	heat     *prometheus.GaugeVec
+	shift    *prometheus.GaugeVec
 	compile  prometheus.Histogram
 }
 
@@ -54,6 +56,14 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "dispatch_discovery_table_age_seconds",
 			Help: "Time since control, or each registry, last confirmed the lists; over 30: look at what the log says cannot be asked.",
 		}),
+		heat: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "dispatch_discovery_heat_ratio",
+			Help: "Part of its weight that its CPU load leaves the hottest instance of a service, 0.01 to 1; below 1: look at the load of its instances (dispatchctl services show).",
+		}, []string{"service"}),
+		shift: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "dispatch_discovery_shift_ratio",
+			Help: "Part of the main version's share that its fallback takes besides its own because the condition of the rule holds, 0 to 0.9; above 0 for long: the main version needs more instances, or a way back.",
+		}, []string{"service", "env"}),
 		compile: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "dispatch_discovery_compile_seconds",
 			Help:    "Time to compile the table of a service; above 2 ms a service has thousands of instances: let Services name only those that are called.",
@@ -64,7 +74,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	return m, errors.Join(enroll(reg, &m.picks), enroll(reg, &m.degraded), enroll(reg, &m.problems), enroll(reg, &m.panics),
-		enroll(reg, &m.dropped), enroll(reg, &m.number), enroll(reg, &m.age), enroll(reg, &m.compile))
+		enroll(reg, &m.dropped), enroll(reg, &m.number), enroll(reg, &m.age), enroll(reg, &m.heat), enroll(reg, &m.shift), enroll(reg, &m.compile))
 }
 
 // enroll registers a collector, or takes the one that is registered already.
@@ -81,7 +91,9 @@ func enroll[C prometheus.Collector](reg prometheus.Registerer, c *C) error {
 
 // forget drops the series of a service that is gone.
 func (m *metrics) forget(service string) {
-	m.picks.DeletePartialMatch(prometheus.Labels{"service": service})
+	for _, vec := range []*prometheus.MetricVec{m.picks.MetricVec, m.heat.MetricVec, m.shift.MetricVec} {
+		vec.DeletePartialMatch(prometheus.Labels{"service": service})
+	}
 }
 
 // counters are the picks of one service, so that a pick need not look for them.

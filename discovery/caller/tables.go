@@ -76,7 +76,8 @@ func (c *Caller) keepTables(ctx context.Context) {
 	}
 }
 
-// soilWarming has the services compiled again in which somebody warms.
+// soilWarming has the services compiled again in which somebody warms, or in which
+// heat without reports fades.
 func (c *Caller) soilWarming() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,6 +85,9 @@ func (c *Caller) soilWarming() {
 	for name, l := range c.lists {
 		if l.warms(now) {
 			c.dirty[name] = true
+		}
+		if l.heat.active() {
+			c.feel(name, l, nil)
 		}
 	}
 	c.metrics.age.Set(c.heard.age(now).Seconds())
@@ -161,9 +165,10 @@ func (c *Caller) input(name string) (in route.Input, view route.View, ok bool) {
 		l = &list{}
 	}
 	in = route.Input{Service: name, Home: c.opt.Self, Instances: l.instances, Rules: chapter.rules, Number: chapter.since,
-		Direct: c.direct || c.book.direct || !c.book.known, Isolate: c.isolate, Scale: l.scale(time.Now()), Shift: l.heat.shift(chapter.rules)}
+		Direct: c.direct || c.book.direct || !c.book.known, Isolate: c.isolate, Scale: l.scale(time.Now())}
+	in.Shift, in.Load = l.heat.shift(chapter.rules)
 	view = route.View{Key: c.prefix + ":" + strconv.FormatUint(c.tables.Add(1), 10), Service: name, Home: in.Home,
-		Digest: l.digest(), Number: in.Number, Direct: in.Direct, Isolate: in.Isolate, Scale: in.Scale, Shift: in.Shift}
+		Digest: l.digest(), Number: in.Number, Direct: in.Direct, Isolate: in.Isolate, Scale: in.Scale, Shift: in.Shift, Load: in.Load}
 	return in, view, true
 }
 
