@@ -1,22 +1,23 @@
 package guard
 
 import (
-	"context"
+	"cmp"
+	"log/slog"
 	"time"
 
-	"dispatch.example/dispatch/discovery"
-	"dispatch.example/dispatch/discovery/caller"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"dispatch.example/dispatch/internal/fault"
 )
 
-// Caller picks and learns how calls end. A *caller.Caller is one.
-type Caller interface {
-	Pick(ctx context.Context, service string) (caller.Pick, error)
-	PickOther(ctx context.Context, service string, not *discovery.Instance) (caller.Pick, error)
-	Done(ctx context.Context, p *caller.Pick, o caller.Outcome)
-	Refused(ctx context.Context, service string) string
-}
-
-var _ Caller = (*caller.Caller)(nil)
+// The defaults of Settings.
+const (
+	DefaultDeadline = 3 * time.Second
+	DefaultRetries  = 1
+	DefaultSlow     = 800 * time.Millisecond
+	// MaxRetries of one call. More would only find the same fault.
+	MaxRetries = 3
+)
 
 // Settings are how calls to one service are guarded. New fills in what is zero.
 type Settings struct {
@@ -27,17 +28,44 @@ type Settings struct {
 	Off bool
 }
 
-// Call is one guarded call. It is a value: copy it nowhere.
-type Call struct {
-	pick caller.Pick
+// Options of a Guard.
+type Options struct {
+	Default  Settings            // of services that Services does not name
+	Services map[string]Settings // by name; what is zero is taken from Default
+	Log      *slog.Logger        // each change of a breaker; nil: none
+	Metrics  prometheus.Registerer
 }
 
-// Open says that a call was not made because the breaker of its service is open.
-type Open struct {
-	Service string
-	Until   time.Time // when probes are let through
-	Record  string    // ID of the record, for dispatchctl explain call
+// check lists everything that is wrong.
+func (o *Options) check() error {
+	var p fault.Problems
+	check := func(path string, s Settings) {
+		if s.Deadline < 0 {
+			p.Addf(path+".Deadline", "must not be negative, got %s: no call is without one", s.Deadline)
+		}
+		if s.Slow < 0 {
+			p.Addf(path+".Slow", "must not be negative, got %s", s.Slow)
+		}
+		if s.Retries > MaxRetries {
+			p.Addf(path+".Retries", "must be at most %d, got %d", MaxRetries, s.Retries)
+		}
+	}
+	check("Default", o.Default)
+	for name, s := range o.Services {
+		if name == "" {
+			p.Addf("Services", "a name is empty")
+		}
+		check("Services["+name+"]", s)
+	}
+	return p.Err("invalid_guard", "calls cannot be guarded with these options")
 }
 
-// Error names the service and the next step.
-func (e *Open) Error() string { return "call " + e.Service + ": its breaker is open" }
+// settings are those of one service, complete.
+func (o *Options) settings(service string) Settings {
+	s := o.Services[service]
+	s.Deadline = cmp.Or(s.Deadline, o.Default.Deadline, DefaultDeadline)
+	s.Slow = cmp.Or(s.Slow, o.Default.Slow, DefaultSlow)
+	s.Retries = max(cmp.Or(s.Retries, o.Default.Retries, DefaultRetries), 0)
+	s.Off = s.Off || o.Default.Off
+	return s
+}
