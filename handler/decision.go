@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	maxPending = 4 << 20     // bytes of records that wait for the disk, about 9,000 of them
+	maxPending = 4 << 20     // bytes of records that wait for the disk, about 8,000 of them
 	writeSize  = 64 << 10    // bytes written at once; the writer is woken when that many wait
 	flushEvery = time.Second // the longest time that a record waits for more
 )
@@ -25,6 +25,7 @@ const (
 // rendered line holds their keyed hashes.
 type decision struct {
 	id   [2]uint64 // random; names the record
+	at   traced
 	snap *release.Snapshot
 	app  *release.Served
 	req  policy.Request

@@ -42,6 +42,7 @@ func (r *renderer) append(b []byte, d *decision) []byte {
 	b = append(b, `","id":"`...)
 	b = appendID(b, d.id)
 	b = append(b, '"')
+	b = appendTrace(b, &d.at.Hop)
 	b = appendField(b, "app", d.app.App.Key)
 	b = append(b, `,"release":`...)
 	b = strconv.AppendUint(b, d.snap.Number, 10)

@@ -219,7 +219,7 @@ func TestASlowDiskNeverSlowsARequest(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- f.handler.Run(ctx) }()
-	const asked, first = 15_000, 2 * writeSize / 500 // a record has about 450 bytes
+	const asked, first = 15_000, 2 * writeSize / 600 // a record has about 520 bytes
 	for i := range asked {
 		f.ask(t, "/route")
 		if i == first {

@@ -7,6 +7,7 @@
 //	                    metrics.go   counters resolved once a snapshot; tally.go, those by the minute
 //	                    sample.go    one in so many, for Judge
 //	                    decision.go  one record into a bounded buffer
+//	                    trace.go     its place in a trace; a span of one in so many
 //
 // A request takes the current snapshot once and waits for nothing but its own
 // bytes: no disk, no network, no other service, and no lock but the one under
@@ -39,6 +40,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"dispatch.example/dispatch/fleet"
 	"dispatch.example/dispatch/policy"
@@ -69,6 +71,9 @@ type Options struct {
 	HashID    func(of whitelist.Of, id string) whitelist.Hash // required with Decisions and with Sessions
 	Replica   policy.Replica                                  // stands in each record
 	Databases policy.GeoDigests                               // stands in each record
+
+	Tracer     trace.Tracer // records spans of /route; nil: none. Each request has its IDs all the same
+	TraceShare float64      // of the traces that begin here, 0 to 1; others are recorded if their beginning was
 }
 
 // Handler answers the public and the ops listener.
@@ -85,6 +90,7 @@ type Handler struct {
 	decisions  *decisionLog // nil: none
 	sessions   sessions     // nil: none
 	sample     sample
+	tracing    tracing
 	hashID     func(whitelist.Of, string) whitelist.Hash
 	scratch    sync.Pool // of *scratch
 	public     *echo.Echo
@@ -105,6 +111,7 @@ func New(opt Options) (*Handler, error) {
 	h := &Handler{
 		releases: opt.Releases, registry: opt.Registry, log: opt.Log, proxies: newProxies(opt.TrustedProxies),
 		recordKeys: opt.RecordKeys, checks: opt.Checks, now: opt.Now, sessions: opt.Sessions, hashID: opt.HashID,
+		tracing: newTracing(&opt),
 	}
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)

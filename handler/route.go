@@ -27,8 +27,26 @@ type scratch struct {
 
 // route answers GET, HEAD and POST /route: read, decide, append the answer.
 // Nothing on this path waits for anything but the request itself.
-func (h *Handler) route(c echo.Context) error {
+func (h *Handler) route(c echo.Context) (err error) {
 	start := h.now()
+	r := c.Request()
+	at := h.tracing.begin(r, start)
+	if at.span != nil || h.log.Enabled(r.Context(), slog.LevelDebug) {
+		c.SetRequest(r.WithContext(at.in(r.Context())))
+	}
+	err = errPanicked // unless what follows returns
+	defer func() {
+		if err != nil { // lines about it name the trace
+			c.SetRequest(r.WithContext(at.in(r.Context())))
+		}
+		at.end(err, h.now)
+	}()
+	err = h.routed(c, at, start)
+	return err
+}
+
+// routed answers a request, whose start was taken before its place in a trace was.
+func (h *Handler) routed(c echo.Context, at traced, start time.Time) error {
 	r := c.Request()
 	h.cors.allow(r, c.Response().Header())
 	snap := h.releases.Current()
@@ -41,15 +59,16 @@ func (h *Handler) route(c echo.Context) error {
 		return errBodyOnGet
 	}
 	s := h.scratch.Get().(*scratch)
-	err := h.answer(c, s, snap, start)
+	s.dec.at, s.dec.snap, s.dec.req.Now = at, snap, start
+	err := h.answer(c, s)
 	s.in.reset()
 	s.dec = decision{}
 	h.scratch.Put(s) // not after a panic: that one is left to the collector
 	return err
 }
 
-func (h *Handler) answer(c echo.Context, s *scratch, snap *release.Snapshot, start time.Time) error {
-	r := c.Request()
+func (h *Handler) answer(c echo.Context, s *scratch) error {
+	r, snap, start := c.Request(), s.dec.snap, s.dec.req.Now
 	s.in.readHeaders(r.Header)
 	if h.sessions != nil {
 		s.in.readSessionID(r.Header)
@@ -67,9 +86,8 @@ func (h *Handler) answer(c echo.Context, s *scratch, snap *release.Snapshot, sta
 	}
 	count := h.metrics.of(snap, app)
 	d := &s.dec
-	d.snap, d.app, d.id = snap, app, [2]uint64{rand.Uint64(), rand.Uint64()}
+	d.app, d.id = app, [2]uint64{rand.Uint64(), rand.Uint64()}
 	h.believe(s, count, r)
-	d.req.Now = start
 	key, mapped := h.recall(r, s)
 	h.decide(s)
 	life := s.render(r.Header)
@@ -81,6 +99,7 @@ func (h *Handler) answer(c echo.Context, s *scratch, snap *release.Snapshot, sta
 	header["Content-Type"] = jsonType
 	header["Cache-Control"] = noStore
 	header["X-Content-Type-Options"] = noSniff
+	d.at.answered(d, header)
 	_, err := c.Response().Write(s.answer)
 	if err != nil {
 		h.log.DebugContext(r.Context(), "answer not written", "err", err) // the client has gone
