@@ -161,6 +161,14 @@ const (
 	Ahead    State = "ahead"    // serves a release that the database does not have
 )
 
+// Unheard is a replica that the registry sends apps to and that no control node has
+// ever heard: it serves what it serves, and no change reaches it.
+type Unheard struct {
+	ID      string `json:"id"`
+	Address string `json:"address" doc:"of its public listener"`
+	Region  string `json:"region"`
+}
+
 // Member is a replica as a control node knows it.
 type Member struct {
 	Report

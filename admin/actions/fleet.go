@@ -17,6 +17,8 @@ import (
 // its data it is nil.
 type Fleet interface {
 	roster
+	// Unheard are replicas of the registry that are no Members; of no registry, none.
+	Unheard() []fleet.Unheard
 	// Offer puts the offer before the replicas at once; outlets that take their time
 	// follow by themselves. A newer offer ends its context.
 	Offer(ctx context.Context, o fleet.Offer) error
@@ -41,6 +43,7 @@ type solo struct{}
 
 func (solo) Canary() (string, bool)                   { return "", false }
 func (solo) Members() []fleet.Member                  { return nil }
+func (solo) Unheard() []fleet.Unheard                 { return nil }
 func (solo) Format() int                              { return 0 }
 func (solo) Changed() <-chan struct{}                 { return nil }
 func (solo) Offer(context.Context, fleet.Offer) error { return nil }
@@ -75,10 +78,11 @@ func (a *Actions) acknowledge(ctx context.Context, out *Outcome, wait time.Durat
 
 // FleetView is everybody who serves, and how far the newest release has come.
 type FleetView struct {
-	Rollout ledger.Rollout `json:"rollout"`
-	Served  uint64         `json:"served" doc:"by this node"`
-	Lost    uint64         `json:"lost,omitempty" doc:"releases that are served and that the database lacks: it was restored from a backup, POST /api/v1/releases/adopt"`
-	Members []MemberView   `json:"members"`
+	Rollout ledger.Rollout  `json:"rollout"`
+	Served  uint64          `json:"served" doc:"by this node"`
+	Lost    uint64          `json:"lost,omitempty" doc:"releases that are served and that the database lacks: it was restored from a backup, POST /api/v1/releases/adopt"`
+	Members []MemberView    `json:"members"`
+	Unheard []fleet.Unheard `json:"unheard" doc:"replicas that the registry sends apps to and that no control node has heard: no change reaches them; give them --control or --discovery, and the fleet token"`
 }
 
 // MemberView is one replica, as it reported last.
@@ -106,7 +110,7 @@ func (a *Actions) Members(ctx context.Context) (FleetView, error) {
 	if err != nil {
 		return FleetView{}, fmt.Errorf("read rollout: %w", err)
 	}
-	v := FleetView{Rollout: rollout, Members: []MemberView{}}
+	v := FleetView{Rollout: rollout, Members: []MemberView{}, Unheard: orNone(a.Fleet.Unheard())}
 	for _, m := range a.Fleet.Members() {
 		v.Members = append(v.Members, MemberView{Replica: m.Replica, State: m.State, Seen: m.Seen, First: m.First,
 			Number: m.Number, Seq: m.Seq, Digest: m.Digest.String(), Age: m.Age, Source: m.Source, Refusal: m.Refusal,

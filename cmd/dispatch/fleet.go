@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -35,6 +36,7 @@ type node struct {
 	offers   chan fleet.Offer   // the newest one that Redis has not seen; see redis.go
 	registry discovery.Source   // nil: none
 	controls *discovery.Watcher // of the registry; nil: none
+	apps     *discovery.Watcher // whom the registry sends apps to, on a control node; nil: none
 	handed
 }
 
@@ -89,7 +91,10 @@ func (n *node) connect() (err error) {
 	if n.registry, err = discovery.Open(p.cfg.Fleet.Discovery, discovery.Options{Log: p.log, Registry: p.registry}); err != nil {
 		return fmt.Errorf("--discovery: %w", err)
 	}
-	n.controls, err = discovery.NewWatcher(n.registry, serviceFleet, p.log)
+	if n.controls, err = discovery.NewWatcher(n.registry, serviceFleet, p.log); err != nil || !p.cfg.Role.controls() {
+		return err
+	}
+	n.apps, err = discovery.NewWatcher(n.registry, servicePublic, p.log)
 	return err
 }
 
@@ -206,7 +211,7 @@ func (m lateMemory) Replicas(ctx context.Context) ([]fleet.Member, error) {
 
 var errNoDatabase = errors.New("the database is away")
 
-// Canary, Members, Await, Format, Changed and Offer are what actions want of the fleet.
+// Canary, Members, Unheard, Await, Format, Changed and Offer are what actions want of the fleet.
 
 // Canary is a replica that may serve a change alone; with --canary-time 0 nobody does.
 func (n *node) Canary() (string, bool) {
@@ -218,6 +223,27 @@ func (n *node) Canary() (string, bool) {
 
 // Members are all replicas.
 func (n *node) Members() []fleet.Member { return n.roster.Members(n.offered) }
+
+// Unheard are replicas that the registry sends apps to and that never asked a control
+// node. They are looked for because they look healthy from everywhere else.
+func (n *node) Unheard() (all []fleet.Unheard) {
+	if n.apps == nil {
+		return nil
+	}
+	heard := map[string]bool{n.self.ID: true}
+	for _, m := range n.Members() {
+		heard[m.ID] = true
+	}
+	found, _ := n.apps.Current()
+	for i := range found.Instances {
+		in := &found.Instances[i]
+		id := cmp.Or(in.Labels[labelReplica], in.ID)
+		if !heard[id] {
+			all = append(all, fleet.Unheard{ID: id, Address: in.Address.String(), Region: in.Region})
+		}
+	}
+	return all
+}
 
 // Await waits until the number is served.
 func (n *node) Await(ctx context.Context, number uint64, only string) fleet.Acknowledgement {
@@ -257,6 +283,9 @@ func (n *node) run(ctx context.Context, g *errgroup.Group, left func()) {
 	}
 	if n.controls != nil {
 		g.Go(func() error { return n.controls.Run(ctx) })
+	}
+	if n.apps != nil {
+		g.Go(func() error { return n.apps.Run(ctx) })
 	}
 	if n.roster != nil {
 		g.Go(func() error { return n.p.serve(ctx, n.fleetServer(), n.p.fleetL) })

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -400,4 +401,43 @@ func TestAnEdgeFindsItsControlNodeInConsul(t *testing.T) {
 	if status, body := control.post("/emergency", strings.Replace(swapToSpare, `"confirm":"sh"`, `"confirm":"test/sh"`, 1)); status != http.StatusOK || !bytes.Contains(body, []byte(`"replicas":2,"of":2`)) {
 		t.Errorf("swap: %d %s", status, body)
 	}
+}
+
+// A replica with a wrong token is in the registry, so apps come to it; no change ever
+// will. The control node says so until it is heard.
+func TestAReplicaThatNobodyHearsIsNamed(t *testing.T) {
+	registry := "consul://" + testenv.Consul(t)
+	place := []string{"--discovery", registry, "--cluster", "k1", "--region", "sh", "--env", "test", "--version-label", "v1"}
+	data := t.TempDir()
+	control := start(t, append([]string{"--demo", "--data", data, "--replica-id", "control-" + t.Name()}, place...)...)
+	dir, flags := edgeFiles(t, data)
+	token := filepath.Join(dir, "keys", "fleet.token")
+	right, err := os.ReadFile(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(token, []byte(strings.Repeat("w", len(bytes.TrimSpace(right)))+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	flags = append(append(flags, "--replica-id", "edge-"+t.Name()), place...)
+	edge := start(t, flags...)
+	edge.log.await(t, `"msg":"registered; callers warm it up first","source":"consul","service":"dispatch.public"`, nil)
+	named := `"unheard":[{"id":"edge-` + t.Name() + `","address":"` + strings.TrimPrefix(edge.public, "http://") + `","region":"sh"}]`
+	control.awaitFleet(regexp.QuoteMeta(named))
+
+	edge.stop()
+	if err := os.WriteFile(token, right, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start(t, flags...)
+	control.awaitFleet(`"unheard":\[\]`)
+}
+
+// awaitFleet waits until GET /fleet answers as the pattern says.
+func (r *running) awaitFleet(pattern string) {
+	r.t.Helper()
+	r.awaitText(pattern, func() string {
+		_, body := r.get(r.admin+"/api/v1/fleet", "Authorization", "Bearer "+r.token)
+		return string(body)
+	})
 }

@@ -20,6 +20,11 @@ type fleetView struct {
 	} `json:"rollout"`
 	Lost    uint64   `json:"lost"`
 	Members []member `json:"members"`
+	Unheard []struct {
+		ID      string `json:"id"`
+		Address string `json:"address"`
+		Region  string `json:"region"`
+	} `json:"unheard"`
 }
 
 type member struct {
@@ -42,7 +47,8 @@ type member struct {
 	Override *override `json:"override"`
 }
 
-// Run prints the rollout, a row for each replica and, below, why any refused.
+// Run prints the rollout, a row for each replica and, below, why any refused and who
+// was never heard.
 func (fleetCmd) Run(ctx context.Context, p *program) error {
 	var v fleetView
 	answer, err := p.get(ctx, "/fleet", &v)
@@ -61,6 +67,9 @@ func (fleetCmd) Run(ctx context.Context, p *program) error {
 			fmt.Fprintf(&refusals, "%s refused %s from %s: %s\n", m.ID, version(r.Number), r.Source, strings.ReplaceAll(r.Reason, "\n", "\n  "))
 		}
 		rows = append(rows, row)
+	}
+	for _, u := range v.Unheard {
+		fmt.Fprintf(&refusals, "%s at %s (%s) is in the registry and never asked a control node: no change reaches it; give it --control or --discovery, and the fleet token\n", u.ID, u.Address, u.Region)
 	}
 	return p.show(answer, printable(v.rollout())+table(rows, p.color)+printable(refusals.String()))
 }

@@ -74,6 +74,9 @@ func (w *crew) change(f func()) {
 	w.changed = make(chan struct{})
 }
 
+// Unheard is nobody: there is no registry.
+func (w *crew) Unheard() []fleet.Unheard { return nil }
+
 // Offer hands each edge what is for it.
 func (w *crew) Offer(ctx context.Context, o fleet.Offer) error {
 	w.change(func() {
