@@ -87,6 +87,7 @@ func (a *API) innerRoutes(api huma.API) {
 	route(api, a, endpoint{http.MethodGet, "/directory/map", "show-map", "", "Who may call whom: for each service and environment the rule that counts and the shares of versions"}, a.callMap)
 	route(api, a, endpoint{http.MethodPost, "/directory/verdicts", "judge-instance", "", "Accept or refuse an entry of the queue, isolate an instance, lift that"}, a.judge)
 	route(api, a, endpoint{http.MethodGet, "/rules", "show-rules", "", "The rules that callers of the region follow"}, a.rules)
+	route(api, a, endpoint{http.MethodGet, "/rules/export/envoy", "export-envoy", "", "The rules and the instances of this moment as routes and clusters of Envoy"}, a.exportEnvoy)
 	route(api, a, endpoint{http.MethodPost, "/rules/lint", "lint-rules", "", "Check files of rules against form and directory, and say what they would change"}, a.lintRules)
 	route(api, a, endpoint{http.MethodPost, "/rules", "apply-rules", "", "Publish all rules of the region, for all callers at once"}, a.applyRules)
 	route(api, a, endpoint{http.MethodPost, "/rules/approve", "approve-rules", "", "Sign changes of key services that somebody else publishes"}, a.approveRules)

@@ -1,11 +1,13 @@
-// Package export writes an app's rules in the words of other programs: the ranges
-// of buckets for whoever prepares databases, and configurations of HAProxy and
-// nginx that give the same region without asking dispatch.
+// Package export writes rules in the words of other programs. Those of an app: the
+// ranges of buckets for whoever prepares databases, and configurations of HAProxy and
+// nginx that give the same region without asking dispatch. Those of internal calls:
+// routes and clusters of Envoy.
 //
 //	Plan      rules → steps: what a proxy can tell, what it cannot, the ranges
 //	Ranges    steps → one line a range, complete for every rule
 //	HAProxy   steps → a configuration that sets var(txn.dispatch_region)
 //	Nginx     steps → a configuration that sets $dispatch_region
+//	Envoy     rules and instances → files that Envoy follows
 //
 // A proxy never guesses. Where something that it cannot express might decide, the
 // region is the word ask, and the request belongs to dispatch. So every other

@@ -70,7 +70,7 @@ var permits = map[string][]string{
 
 	"list-audit": anyone, "verify-audit": anyone, "export-audit": anyone,
 
-	"show-directory": anyone, "show-map": anyone, "show-rules": anyone, "lint-rules": {Pipeline, ReleaseEngineer, OnCall, Approver},
+	"show-directory": anyone, "show-map": anyone, "show-rules": anyone, "export-envoy": anyone, "lint-rules": {Pipeline, ReleaseEngineer, OnCall, Approver},
 	"apply-rules": {Pipeline}, "approve-rules": approvers, "switch-rules": {OnCall, BreakGlass},
 	"judge-instance": onCall, "explain-call": {OnCall, ReleaseEngineer},
 

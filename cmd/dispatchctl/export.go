@@ -17,6 +17,31 @@ type exportCmd struct {
 
 // Run writes the files and says what they leave to dispatch.
 func (c *exportCmd) Run(ctx context.Context, p *program) error {
+	return p.export(ctx, "/apps/"+url.PathEscape(c.App)+"/export/"+c.Form+"?"+url.Values{"dir": {c.At}}.Encode(), c.Dir, "left to dispatch:")
+}
+
+type rulesExportCmd struct {
+	Form    string `arg:"" enum:"envoy" help:"envoy."`
+	Service string `help:"Only this service (default: all that have a rule)."`
+	Env     string `help:"Only this environment (default: all)."`
+	Region  string `help:"Refuse if the server keeps another region."`
+	Dir     string `type:"path" default:"." help:"Folder to write into."`
+}
+
+// Run writes the files and says what Envoy does otherwise.
+func (c *rulesExportCmd) Run(ctx context.Context, p *program) error {
+	q := url.Values{}
+	for name, value := range map[string]string{"service": c.Service, "env": c.Env, "region": c.Region} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	return p.export(ctx, "/rules/export/"+c.Form+"?"+q.Encode(), c.Dir, "note:")
+}
+
+// export asks for files, writes them into a folder and prints the notes, each after
+// a word of its own.
+func (p *program) export(ctx context.Context, path, dir, word string) error {
 	var v struct {
 		Files []struct {
 			Name string `json:"name"`
@@ -24,7 +49,7 @@ func (c *exportCmd) Run(ctx context.Context, p *program) error {
 		} `json:"files"`
 		Notes []string `json:"notes"`
 	}
-	answer, err := p.get(ctx, "/apps/"+url.PathEscape(c.App)+"/export/"+c.Form+"?"+url.Values{"dir": {c.At}}.Encode(), &v)
+	answer, err := p.get(ctx, path, &v)
 	if err != nil {
 		return err
 	}
@@ -33,14 +58,14 @@ func (c *exportCmd) Run(ctx context.Context, p *program) error {
 	}
 	text := ""
 	for _, f := range v.Files {
-		path := filepath.Join(c.Dir, filepath.Base(f.Name)) // whatever the server calls it, it stays in the folder
+		path := filepath.Join(dir, filepath.Base(f.Name)) // whatever the server calls it, it stays in the folder
 		if err := os.WriteFile(path, []byte(f.Text), 0o600); err != nil {
 			return fmt.Errorf("write export: %w", err)
 		}
 		text += path + "\n"
 	}
 	for _, note := range v.Notes {
-		fmt.Fprintln(p.log, "left to dispatch:", printable(note))
+		fmt.Fprintln(p.log, word, printable(note))
 	}
 	return p.show(answer, printable(text))
 }

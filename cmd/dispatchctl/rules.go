@@ -13,6 +13,7 @@ type rulesCmd struct {
 	Diff    rulesDiffCmd    `cmd:"" help:"What a folder would change; ends with 2 if it would."`
 	Apply   rulesApplyCmd   `cmd:"" help:"Publish a folder for all callers of the region."`
 	Approve rulesApproveCmd `cmd:"" help:"Agree to changes of key services that somebody else publishes."`
+	Export  rulesExportCmd  `cmd:"" help:"Write the rules and the instances of this moment for Envoy."`
 	Switch  rulesSwitchCmd  `cmd:"" help:"Throw the kill switch of the region, or take it back."`
 }
 

@@ -94,6 +94,7 @@ var who = map[string]string{
 	"GET /directory/map":                       "viewer list-manager release-engineer on-call approver user-admin break-glass pipeline administrator",
 	"POST /directory/verdicts":                 "release-engineer on-call break-glass administrator",
 	"GET /rules":                               "viewer list-manager release-engineer on-call approver user-admin break-glass pipeline administrator",
+	"GET /rules/export/envoy":                  "viewer list-manager release-engineer on-call approver user-admin break-glass pipeline administrator",
 	"POST /rules/lint":                         "pipeline release-engineer on-call approver administrator",
 	"POST /rules":                              "pipeline administrator",
 	"POST /rules/approve":                      "approver administrator",
