@@ -41,6 +41,7 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -88,6 +89,8 @@ type Caller struct {
 	prefix    string                          // of decision IDs and names of tables: random, of this process
 	sample    uint64
 	transport http.RoundTripper // to control nodes
+	dial      func(ctx context.Context, address string) error
+	began     time.Time
 	log       *slog.Logger
 	metrics   *metrics
 	troubles  troubles
@@ -101,12 +104,14 @@ type Caller struct {
 
 	wake     chan struct{} // capacity 1: something is dirty
 	copying  chan struct{} // capacity 1: the copy on disk is old
+	dials    chan struct{} // capacity 1: somebody is to be dialled
 	answered chan struct{} // closed at the first answer of a control node
 	passed   chan struct{} // closed when all control nodes have failed once
 	ready    chan struct{} // closed when every service has its table
 
 	mu       sync.Mutex // guards the rest; held for no I/O and no compiling
 	lists    map[string]*list
+	watches  map[string]*watch // by service
 	book     book
 	mark     signed.Mark // of the rules in use
 	place    place       // in what control tells
@@ -131,10 +136,10 @@ func New(opt Options) (*Caller, error) {
 	}
 	c := &Caller{
 		opt: opt, overrides: overrides, prefix: randomText(12), sample: uint64(opt.Sample),
-		transport: newTransport(opt.TLS), log: opt.Log.With("caller", opt.ID), metrics: m,
-		wake: make(chan struct{}, 1), copying: make(chan struct{}, 1),
+		transport: newTransport(opt.TLS), dial: dialTCP, began: time.Now(), log: opt.Log.With("caller", opt.ID), metrics: m,
+		wake: make(chan struct{}, 1), copying: make(chan struct{}, 1), dials: make(chan struct{}, 1),
 		answered: make(chan struct{}), passed: make(chan struct{}), ready: make(chan struct{}),
-		lists: map[string]*list{}, isolate: opt.Isolate, dirty: map[string]bool{}, appeared: make(chan struct{}),
+		lists: map[string]*list{}, watches: map[string]*watch{}, isolate: opt.Isolate, dirty: map[string]bool{}, appeared: make(chan struct{}),
 	}
 	// Who names no source of rules expects none: that is not degraded.
 	c.book.known = len(opt.Control) == 0 && opt.RulesDir == ""
@@ -142,7 +147,8 @@ func New(opt Options) (*Caller, error) {
 	c.current.Store(-1)
 	slots := map[string]*slot{}
 	for name, instances := range overrides {
-		slots[name] = &slot{name: name, override: instances, picks: counters{vec: m.picks, service: name}}
+		slots[name] = c.newSlot(name)
+		slots[name].override = instances
 	}
 	c.slots.Store(&slots)
 	return c, nil
@@ -160,6 +166,7 @@ func (c *Caller) Run(ctx context.Context) error {
 	kept := c.restore()
 	var tasks sync.WaitGroup
 	tasks.Go(func() { c.keepTables(ctx) })
+	tasks.Go(func() { c.probe(ctx) })
 	if len(c.opt.Control) > 0 {
 		tasks.Go(func() { c.follow(ctx) })
 		tasks.Go(func() { c.standIn(ctx, kept) })

@@ -105,8 +105,8 @@ func (l *list) scale(now time.Time) map[string]route.Scale {
 	copied := false
 	lower := func(id string, s route.Scale) {
 		told, is := all[id]
-		lower := told.Thousandths < s.Thousandths || told.Thousandths == s.Thousandths && s.Why != route.Ejected
-		if s.Thousandths == 1000 || is && (lower || told.Why == route.Isolated || told.Why == route.Suspicious) {
+		lowest := told.Thousandths < s.Thousandths || told.Thousandths == s.Thousandths && s.Why != route.Ejected
+		if s.Thousandths == 1000 || is && (lowest || told.Why == route.Isolated || told.Why == route.Suspicious) {
 			return
 		}
 		if !copied {

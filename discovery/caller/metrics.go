@@ -23,6 +23,11 @@ type metrics struct {
 	heat     *prometheus.GaugeVec
 	shift    *prometheus.GaugeVec
 	compile  prometheus.Histogram
+
+	outcomes    *prometheus.CounterVec
+	ejected     *prometheus.GaugeVec
+	ejections   *prometheus.CounterVec
+	dialsFailed *prometheus.CounterVec
 }
 
 // newMetrics registers with reg unless that is nil.
@@ -70,10 +75,12 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Buckets: []float64{10e-6, 50e-6, 200e-6, 1e-3, 5e-3, 20e-3, 100e-3},
 		}),
 	}
+	m.addEjections()
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(enroll(reg, &m.picks), enroll(reg, &m.degraded), enroll(reg, &m.problems), enroll(reg, &m.panics),
+	return m, errors.Join(enroll(reg, &m.outcomes), enroll(reg, &m.ejected), enroll(reg, &m.ejections), enroll(reg, &m.dialsFailed),
+		enroll(reg, &m.picks), enroll(reg, &m.degraded), enroll(reg, &m.problems), enroll(reg, &m.panics),
 		enroll(reg, &m.dropped), enroll(reg, &m.number), enroll(reg, &m.age), enroll(reg, &m.heat), enroll(reg, &m.shift), enroll(reg, &m.compile))
 }
 
@@ -91,25 +98,54 @@ func enroll[C prometheus.Collector](reg prometheus.Registerer, c *C) error {
 
 // forget drops the series of a service that is gone.
 func (m *metrics) forget(service string) {
-	for _, vec := range []*prometheus.MetricVec{m.picks.MetricVec, m.heat.MetricVec, m.shift.MetricVec} {
+	for _, vec := range []*prometheus.MetricVec{m.picks.MetricVec, m.heat.MetricVec, m.shift.MetricVec,
+		m.outcomes.MetricVec, m.ejected.MetricVec, m.ejections.MetricVec, m.dialsFailed.MetricVec} {
 		vec.DeletePartialMatch(prometheus.Labels{"service": service})
 	}
 }
 
-// counters are the picks of one service, so that a pick need not look for them.
+// addEjections makes what calls and dials add up to.
+func (m *metrics) addEjections() {
+	m.outcomes = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "dispatch_discovery_outcomes_total",
+		Help: "Attempts of calls by service and how they ended: answered, failed, unreachable, silent (no answer before the deadline) or canceled (the caller gave up).",
+	}, []string{"service", "outcome"})
+	m.ejected = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "dispatch_discovery_ejected",
+		Help: "Instances that take no calls from this process now. unreachable: no connection is made; failing: over half of its calls fail. The log names each with its address.",
+	}, []string{"service", "kind"})
+	m.ejections = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "dispatch_discovery_ejections_total",
+		Help: "Terms without calls that began, by service and kind; one that rises by itself is an instance that its registry should have taken out.",
+	}, []string{"service", "kind"})
+	m.dialsFailed = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "dispatch_discovery_dials_failed_total",
+		Help: "Connections that were made only to see whether an instance is there, and failed.",
+	}, []string{"service"})
+}
+
+// showOut shows who of a service is out. w.mu is held.
+func (m *metrics) showOut(w *watch) {
+	for kind, n := range w.outliers.Out() {
+		m.ejected.WithLabelValues(w.service, string(kind)).Set(float64(n))
+	}
+}
+
+// counters are the picks of one service, or the ends of its calls, so that nobody
+// need look for them.
 type counters struct {
 	vec     *prometheus.CounterVec
 	service string
-	by      [10]atomic.Pointer[prometheus.Counter]
+	by      [11]atomic.Pointer[prometheus.Counter]
 }
 
-func (c *counters) inc(reason route.Reason) {
-	at := &c.by[reasonAt(reason)]
-	counter := at.Load()
+// inc counts one of a label, whose place is at.
+func (c *counters) inc(at int, label string) {
+	counter := c.by[at].Load()
 	if counter == nil {
-		made := c.vec.WithLabelValues(c.service, string(reason))
+		made := c.vec.WithLabelValues(c.service, label)
 		counter = &made
-		at.Store(counter)
+		c.by[at].Store(counter)
 	}
 	(*counter).Inc()
 }
@@ -135,8 +171,10 @@ func reasonAt(reason route.Reason) int {
 		return 7
 	case route.ByGray:
 		return 8
+	case route.ByBreaker:
+		return 9
 	}
-	return 9
+	return 10
 }
 
 // troubles are what goes wrong now: each is logged when it begins and when it ends,

@@ -21,7 +21,9 @@ type Pick struct {
 	route.Choice
 	Number uint64 // of the rules that chose: pools are rebuilt when it changes
 	record uint64 // 0: not recorded
-	by     *Caller
+	draw   uint64 // this, the entry and the lane of its context are all that a later record needs
+	slot   *slot
+	entry  *entry // nil: no table was asked
 }
 
 // ID is the decision's, for dispatchctl explain call; empty if it was not recorded.
@@ -29,7 +31,7 @@ func (p Pick) ID() string {
 	if p.record == 0 {
 		return ""
 	}
-	return p.by.recordID(p.record)
+	return p.slot.by.recordID(p.record)
 }
 
 // Pick chooses an instance of the service for the lane of ctx. It reads memory only.
@@ -39,6 +41,11 @@ func (p Pick) ID() string {
 // An override is chosen from whatever answers at its addresses: to leave out one
 // that is dead is up to the transport, as with all instances.
 func (c *Caller) Pick(ctx context.Context, service string) (Pick, error) {
+	return c.pick(ctx, service, nil)
+}
+
+// pick is Pick, and PickOther with an instance to avoid.
+func (c *Caller) pick(ctx context.Context, service string, not *discovery.Instance) (Pick, error) {
 	t := trafficOf(ctx)
 	lane := &c.opt.Lane // not copied: that is a tenth of a pick
 	if t != nil {
@@ -51,27 +58,38 @@ func (c *Caller) Pick(ctx context.Context, service string) (Pick, error) {
 		return c.unknown(service, *lane, draw)
 	}
 	if s.override != nil {
-		return c.overridden(s, *lane, draw), nil
+		return c.overridden(s, *lane, draw, not), nil
 	}
 	e := s.now.Load()
-	p := Pick{Number: e.in.Number, by: c}
+	p := Pick{Number: e.in.Number, draw: draw, slot: s, entry: e}
 	err := c.choose(&p.Choice, e, lane, draw)
+	for range redraws {
+		if not == nil || err != nil || p.Instance.Address != not.Address {
+			break
+		}
+		p.draw = rand.Uint64()
+		err = c.choose(&p.Choice, e, lane, p.draw)
+	}
 	if err != nil {
 		p.Reason, err = route.ByNobody, c.withNames(err)
 	}
-	s.picks.inc(p.Reason)
-	if t != nil && t.keep || c.records(p.Reason, draw) {
-		p.record = c.note(pickOf{s, e, *lane, draw, p.Choice, err})
+	s.picks.inc(reasonAt(p.Reason), string(p.Reason))
+	if t != nil && t.keep || c.records(p.Reason, p.draw) {
+		p.record = c.note(pickOf{slot: s, entry: e, lane: *lane, draw: p.draw, choice: p.Choice, err: err})
 	}
 	return p, err
 }
 
 // overridden is a pick among the addresses of the configuration.
-func (c *Caller) overridden(s *slot, lane route.Query, draw uint64) Pick {
+func (c *Caller) overridden(s *slot, lane route.Query, draw uint64, not *discovery.Instance) Pick {
 	at, _ := bits.Mul64(draw, uint64(len(s.override)))
-	choice := route.Choice{Instance: &s.override[at], Reason: route.ByOverride}
-	s.picks.inc(choice.Reason)
-	return Pick{choice, 0, c.note(pickOf{s, nil, lane, draw, choice, nil}), c}
+	if not != nil && s.override[at].Address == not.Address {
+		at = (at + 1) % uint64(len(s.override))
+	}
+	p := Pick{Choice: route.Choice{Instance: &s.override[at], Reason: route.ByOverride}, draw: draw, slot: s}
+	s.picks.inc(reasonAt(p.Reason), string(p.Reason))
+	p.record = c.note(pickOf{slot: s, lane: lane, draw: draw, choice: p.Choice})
+	return p
 }
 
 // records says whether a pick is recorded: what is out of the ordinary always, the
@@ -158,10 +176,11 @@ func (c *Caller) unknown(service string, lane route.Query, draw uint64) (Pick, e
 				WithHint("add it to Options.Services, or correct the name: it follows " + strings.Join(c.opt.Services, ", "))
 		}
 	}
-	choice := route.Choice{Reason: route.ByNobody}
+	p := Pick{Choice: route.Choice{Reason: route.ByNobody}, slot: &slot{name: service, by: c}}
 	// Without the name as a label: it may be whatever a client typed.
-	c.metrics.picks.WithLabelValues("", string(choice.Reason)).Inc()
-	return Pick{choice, 0, c.note(pickOf{&slot{name: service}, nil, lane, draw, choice, err}), c}, err
+	c.metrics.picks.WithLabelValues("", string(p.Reason)).Inc()
+	p.record = c.note(pickOf{slot: p.slot, lane: lane, draw: draw, choice: p.Choice, err: err})
+	return p, err
 }
 
 // withNames adds the full names that a short one may have meant.

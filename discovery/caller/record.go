@@ -28,6 +28,7 @@ type pickOf struct {
 	draw   uint64
 	choice route.Choice
 	err    error
+	end    string // of the call, if it did not go well
 }
 
 // note is a record in the ring. It keeps no table alive.
@@ -41,6 +42,7 @@ type note struct {
 	reason  route.Reason
 	chosen  discovery.Address
 	counts  *route.Counts
+	end     string
 }
 
 // ring keeps the last records. Numbers count from 1; a record is at its number
@@ -63,7 +65,7 @@ type unsentView struct {
 
 // note puts a pick into the ring and returns its number.
 func (c *Caller) note(p pickOf) uint64 {
-	n := note{at: time.Now(), service: p.slot.name, lane: p.lane, draw: p.draw, rule: p.choice.Rule, reason: p.choice.Reason}
+	n := note{at: time.Now(), service: p.slot.name, lane: p.lane, draw: p.draw, rule: p.choice.Rule, reason: p.choice.Reason, end: p.end}
 	if p.choice.Instance != nil {
 		n.chosen = p.choice.Instance.Address
 	}
@@ -108,7 +110,7 @@ func (c *Caller) recordID(number uint64) string {
 func (c *Caller) record(number uint64) wire.Record {
 	n := &c.ring.notes[(number-1)%ringSize]
 	r := wire.Record{ID: c.recordID(number), At: n.at, Caller: c.opt.ID, Service: n.service, View: n.view,
-		Lane: n.lane, Draw: n.draw, Reason: n.reason, Counts: n.counts}
+		Lane: n.lane, Draw: n.draw, Reason: n.reason, Counts: n.counts, Outcome: n.end}
 	if n.rule != nil {
 		r.Rule = n.rule.ID()
 	}
@@ -174,7 +176,8 @@ func (c *Caller) arrived(b wire.Batch, upTo uint64) {
 
 // Explain finds the record of a pick of this process and makes the pick again. The
 // record alone comes with the error table_expired when its table is kept no longer,
-// no_table when there was none of the service, or chosen_by_configuration.
+// no_table when there was none of the service, breaker_open when the call was not
+// made, or chosen_by_configuration.
 func (c *Caller) Explain(id string) (wire.Record, route.Explanation, error) {
 	text, ours := strings.CutPrefix(id, c.prefix+"-")
 	number, err := strconv.ParseUint(text, 32, 64)
@@ -188,6 +191,9 @@ func (c *Caller) Explain(id string) (wire.Record, route.Explanation, error) {
 	c.ring.mu.Unlock()
 	if r.Reason == route.ByOverride {
 		return r, route.Explanation{}, fault.New(fault.NotFound, "chosen_by_configuration", "record only: chosen by configuration")
+	}
+	if r.Reason == route.ByBreaker {
+		return r, route.Explanation{}, fault.New(fault.NotFound, "breaker_open", "record only: the breaker of %s was open, so nobody was asked for", r.Service)
 	}
 	if r.View == "" {
 		return r, route.Explanation{}, fault.New(fault.NotFound, "no_table", "record only: the caller had no table")

@@ -37,6 +37,7 @@ type entry struct {
 	table engine // nil: it could not be compiled, and every pick is direct
 	in    route.Input
 	view  route.View
+	watch *watch
 	named *atomic.Bool // a record names the view
 	sent  *atomic.Bool // and control has the view
 }
@@ -46,7 +47,9 @@ type slot struct {
 	name     string
 	override []discovery.Instance // instead of all tables
 	now      atomic.Pointer[entry]
+	by       *Caller
 	picks    counters
+	outcomes counters
 
 	mu         sync.Mutex // guards the rest
 	kept       []*entry   // former ones that records name, oldest first
@@ -90,6 +93,11 @@ func (c *Caller) soilWarming() {
 			c.feel(name, l, nil)
 		}
 	}
+	for name := range c.watches {
+		if c.lists[name] == nil {
+			c.unsee(name)
+		}
+	}
 	c.metrics.age.Set(c.heard.age(now).Seconds())
 }
 
@@ -107,16 +115,16 @@ func (c *Caller) compileDirty() {
 		if s != nil && s.override != nil {
 			continue
 		}
-		in, view, ok := c.input(name)
+		next, ok := c.input(name)
 		switch {
 		case !ok && s != nil:
 			gone = append(gone, name)
 		case !ok:
 		case s != nil:
-			c.swap(s, in, view)
+			c.swap(s, next)
 		default:
-			s = &slot{name: name, picks: counters{vec: c.metrics.picks, service: name}}
-			c.swap(s, in, view)
+			s = c.newSlot(name)
+			c.swap(s, next)
 			fresh = append(fresh, s)
 		}
 	}
@@ -149,34 +157,42 @@ func (c *Caller) resize(fresh []*slot, gone []string) {
 	c.appeared = make(chan struct{})
 }
 
-// input is what the table of a service is to be made of. ok is false when nobody
-// knows the service any more, or nothing about it has been told yet.
-func (c *Caller) input(name string) (in route.Input, view route.View, ok bool) {
+// newSlot is the slot of a service, without a table yet.
+func (c *Caller) newSlot(name string) *slot {
+	return &slot{name: name, by: c, picks: counters{vec: c.metrics.picks, service: name}, outcomes: counters{vec: c.metrics.outcomes, service: name}}
+}
+
+// input is an entry that lacks nothing but its table. ok is false when nobody knows
+// the service any more, or nothing about it has been told yet.
+func (c *Caller) input(name string) (next *entry, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.opt.Services) > 0 && !slices.Contains(c.opt.Services, name) {
-		return in, view, false // it has rules, and we do not call it
+		return nil, false // it has rules, and we do not call it
 	}
 	chapter, l := c.book.chapter(name), c.lists[name]
 	if l == nil {
 		if !c.heard.any() || len(chapter.rules) == 0 {
-			return in, view, false
+			return nil, false
 		}
 		l = &list{}
 	}
-	in = route.Input{Service: name, Home: c.opt.Self, Instances: l.instances, Rules: chapter.rules, Number: chapter.since,
-		Direct: c.direct || c.book.direct || !c.book.known, Isolate: c.isolate, Scale: l.scale(time.Now())}
+	in := route.Input{Service: name, Home: c.opt.Self, Instances: l.instances, Rules: chapter.rules, Number: chapter.since,
+		Direct: c.direct || c.book.direct || !c.book.known, Isolate: c.isolate}
+	l.watch = c.watchOf(name)
+	c.see(l, in)
+	in.Scale = l.scale(time.Now())
 	in.Shift, in.Load = l.heat.shift(chapter.rules)
-	view = route.View{Key: c.prefix + ":" + strconv.FormatUint(c.tables.Add(1), 10), Service: name, Home: in.Home,
+	view := route.View{Key: c.prefix + ":" + strconv.FormatUint(c.tables.Add(1), 10), Service: name, Home: in.Home,
 		Digest: l.digest(), Number: in.Number, Direct: in.Direct, Isolate: in.Isolate, Scale: in.Scale, Shift: in.Shift, Load: in.Load}
-	return in, view, true
+	return &entry{in: in, view: view, watch: l.watch, named: &atomic.Bool{}, sent: &atomic.Bool{}}, true
 }
 
 // swap compiles a table and takes it into use. If that panics the one in use stays;
 // without one, picks are direct.
-func (c *Caller) swap(s *slot, in route.Input, view route.View) {
+func (c *Caller) swap(s *slot, next *entry) {
 	began := time.Now()
-	table, err := compile(in)
+	table, err := compile(next.in)
 	c.metrics.compile.Observe(time.Since(began).Seconds())
 	c.troubles.note("compile", err, "service", s.name)
 	old := s.now.Load()
@@ -186,7 +202,6 @@ func (c *Caller) swap(s *slot, in route.Input, view route.View) {
 			return
 		}
 	}
-	next := &entry{in: in, view: view, named: &atomic.Bool{}, sent: &atomic.Bool{}}
 	if err == nil {
 		next.table = table
 	}

@@ -1,21 +1,119 @@
 // Package outlier finds the instances of a service that do not answer, from the
 // calls of this process alone, seconds before the registry knows.
 //
-//	calls ── Note ──► Watch ── Scale ──► what the table of the service must lower
-//	dials ── Dialed ──┘  └── Suspects: whom to dial now
+//	lists ── See ─────►┌───────┐
+//	calls ── Note ────►│ Watch │── Lowered ──► weights that the table of the service lowers
+//	dials ── Dialed ──►└───────┘── Due ──────► whom to dial now
 //
 // Two kinds are put out:
 //
-//   - Unreachable: three connections in a row failed, of calls or of dials; the first
-//     failure makes it a suspect, which is dialled until three failed or one succeeded.
-//     Silence (three calls in a row without an answer before their deadline) makes a
-//     suspect too. There is no cap within a version: a fallback takes over, and the
-//     table lets those that are out serve when nobody else is left.
-//   - Failing: more than half of at least 20 calls in 5 s failed. At most half of the
-//     instances are out for this, at least one may be, and never the last.
+//   - Unreachable: three connections in a row failed, of calls and of dials, and the
+//     last word had a dial. The first failure makes a suspect, which is dialled until
+//     three failed or one succeeded. Silence (three calls in a row without an answer
+//     before their deadline) makes a suspect too, and there one failed dial is enough.
+//     There is no cap: a fallback takes over, and the table lets those that are out
+//     serve when nobody else is left.
+//   - Failing: more than half of at least 20 calls in 5 s failed; or three calls were
+//     silent, a dial succeeded, and the next call was silent too. At most half of
+//     those of a group that can be reached are out for this, counted after one more
+//     went; one may always be, but never the last.
 //
-// Out for 30 s × how often in a row, at most 5 minutes. Who is due back is dialled
-// first; then it is on trial, with a tenth of its weight, until three calls went well.
+// While a suspect waits for its dial it is not judged as failing: an instance that is
+// gone fails all its calls as well, and must not use up the cap of those that only fail.
 //
-// A Watch is counters, has no goroutine and reads no clock: now is an argument.
+//	serving ──► out for 30 s × how often in a row, at most 5 min ──► dialled
+//	   ▲  ▲          ▲  ▲                                             │   │
+//	   │  │          │  └──── longer, the dial failed ────────────────┘   │
+//	   │  │          └─────── longer, one call failed ─── on trial ◄──────┘
+//	   │  └────────────────── three calls went well ──────────┘
+//
+// On trial it has a tenth of its weight. Five minutes after it was let back the count
+// of terms starts anew. An answer from one that is out as unreachable (the table had
+// nobody else) brings its dial forward, and that dial costs it nothing if it fails.
+//
+// A Watch is counters, has no goroutine and reads no clock: now is an argument. It
+// remembers who is in the list, and for ten minutes who left it while it had a term,
+// so that a registry that flaps lets nobody back without a dial.
 package outlier
+
+import "time"
+
+const (
+	failuresOut  = 3   // connections that failed in a row
+	silentOut    = 3   // calls without an answer in a row: one is a slow call
+	failingOf    = 20  // calls from which a ratio means something
+	trialCalls   = 3   // that go well before an instance is whole again
+	trialShare   = 100 // thousandths of its weight meanwhile
+	termFor      = 30 * time.Second
+	longestTerm  = 5 * time.Minute
+	quietFor     = 5 * time.Minute // after which the next term is a first one
+	rememberFor  = 10 * time.Minute
+	dialEvery    = 200 * time.Millisecond // of one instance: three dials are done in half a second
+	defaultShare = 50                     // percent of a group that may be out as failing
+)
+
+// Outcome is how a call to an instance ended, as far as it says something about the
+// instance.
+type Outcome int
+
+const (
+	// Answered is any answer that shows a working instance, also "not found".
+	Answered Outcome = iota
+	// Failed is an answer that it cannot (HTTP 5xx, gRPC Internal, Unavailable, …), or
+	// a connection that broke.
+	Failed
+	// Unreachable is that no connection was made within the dial limit, or was refused.
+	Unreachable
+	// Silent is that no answer came before the deadline.
+	Silent
+	// Canceled is that the caller gave up. It says nothing.
+	Canceled
+)
+
+// String is the outcome as logs, metrics and records name it.
+func (o Outcome) String() string {
+	switch o {
+	case Answered:
+		return "answered"
+	case Failed:
+		return "failed"
+	case Unreachable:
+		return "unreachable"
+	case Silent:
+		return "silent"
+	}
+	return "canceled"
+}
+
+// Kind is why an instance is out.
+type Kind string
+
+// The kinds.
+const (
+	NoConnection Kind = "unreachable"
+	Failing      Kind = "failing"
+)
+
+// Step is what changed about an instance.
+type Step int
+
+const (
+	// Same is nothing that anybody must act on.
+	Same Step = iota
+	// Suspected is that it is to be dialled.
+	Suspected
+	// PutOut is that it takes nothing, or goes on taking nothing, for a term.
+	PutOut
+	// OnTrial is that it takes a tenth of its weight.
+	OnTrial
+	// Returned is that it takes its whole weight again.
+	Returned
+)
+
+// Change is what a call or a dial did.
+type Change struct {
+	Step  Step
+	Kind  Kind      // of PutOut, and of what ended with OnTrial and Returned
+	Until time.Time // of PutOut
+	Term  int       // of PutOut: how many in a row
+}

@@ -110,4 +110,7 @@ type Record struct {
 	Reason  route.Reason  `json:"reason"`
 	Chosen  string        `json:"chosen,omitempty"`
 	Counts  *route.Counts `json:"counts,omitempty"` // of an error
+	// Outcome is how the call ended, if that was known in time and not well: failed,
+	// unreachable or silent.
+	Outcome string `json:"outcome,omitempty"`
 }

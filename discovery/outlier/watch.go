@@ -1,0 +1,315 @@
+package outlier
+
+import (
+	"time"
+
+	"dispatch.example/dispatch/discovery"
+)
+
+// Watch has the instances of one service. K tells a process from the one before it at
+// its address. It is for one goroutine at a time. Use New.
+type Watch[K comparable] struct {
+	share  int  // percent of a group that may be out as failing
+	always bool // one may, whatever that makes
+	all    map[K]*state
+	ill    map[K]*state // of these, suspects and those that are lowered
+	groups map[discovery.Coordinates]*group
+}
+
+// New returns a Watch of nobody.
+func New[K comparable]() *Watch[K] {
+	return &Watch[K]{share: defaultShare, always: true,
+		all: map[K]*state{}, ill: map[K]*state{}, groups: map[discovery.Coordinates]*group{}}
+}
+
+// group is the instances that stand in for one another.
+type group struct{ all, unreachable, failing int }
+
+// phase is where an instance is in its round.
+type phase int
+
+const (
+	serving phase = iota
+	out
+	trial
+)
+
+// state is what is known of an instance.
+type state struct {
+	group *group
+	left  time.Time // the list; zero: it is there
+
+	phase phase
+	kind  Kind
+	until time.Time // of the term
+	term  int       // how many in a row
+	back  time.Time // when it was let back
+
+	unconnected int  // connections that failed in a row
+	silent      int  // calls in a row
+	accepts     bool // a dial succeeded since they are silent
+	well        int  // calls of the trial in a row
+
+	early   bool // it answered while it was out
+	dialing bool
+	rests   time.Time // no dial before
+
+	calls window
+}
+
+// suspect says whether a dial has the next word.
+func (s *state) suspect() bool {
+	return s.phase == serving && (s.unconnected > 0 || s.silent >= silentOut && !s.accepts)
+}
+
+// ill says whether anything is the matter with one that is in the list.
+func (s *state) ill() bool { return s.left.IsZero() && (s.phase != serving || s.suspect()) }
+
+// count adds the instance to its group, or takes it out of it.
+func (s *state) count(by int) {
+	s.group.all += by
+	switch {
+	case s.phase == serving:
+	case s.kind == Failing:
+		s.group.failing += by
+	default:
+		s.group.unreachable += by
+	}
+}
+
+// See takes over who is in the list, and in which group: those that stand in for one
+// another.
+func (w *Watch[K]) See(list map[K]discovery.Coordinates, now time.Time) {
+	clear(w.groups)
+	for k, at := range list {
+		s := w.all[k]
+		if s == nil {
+			s = &state{}
+			w.all[k] = s
+		}
+		g := w.groups[at]
+		if g == nil {
+			g = &group{}
+			w.groups[at] = g
+		}
+		s.group, s.left = g, time.Time{}
+		s.count(1)
+		w.triage(k, s)
+	}
+	for k, s := range w.all {
+		if _, there := list[k]; there {
+			continue
+		}
+		if s.left.IsZero() {
+			s.left, s.group = now, &group{}
+			w.triage(k, s)
+		}
+		switch {
+		case s.dialing: // two dials must not meet
+		case s.phase == serving && now.Sub(s.back) >= quietFor, now.Sub(s.left) >= rememberFor:
+			delete(w.all, k)
+			delete(w.ill, k)
+		}
+	}
+}
+
+// Empty says whether there is nothing to remember.
+func (w *Watch[K]) Empty() bool { return len(w.all) == 0 }
+
+// triage keeps the list of those that are ill.
+func (w *Watch[K]) triage(k K, s *state) {
+	if s.ill() {
+		w.ill[k] = s
+	} else {
+		delete(w.ill, k)
+	}
+}
+
+// Note takes how a call ended. Nothing comes of one to an instance that is not in the
+// list.
+func (w *Watch[K]) Note(k K, o Outcome, now time.Time) Change {
+	s := w.all[k]
+	if s == nil || o == Canceled || !s.left.IsZero() {
+		return Change{}
+	}
+	switch s.phase {
+	case out:
+		if o == Answered && s.kind == NoConnection && !s.early {
+			s.early = true
+			return Change{Step: Suspected}
+		}
+		return Change{}
+	case trial:
+		return w.try(k, s, o, now)
+	}
+	s.calls.add(o != Answered, now)
+	if o == Answered && s.silent == 0 {
+		return Change{} // the way of nearly all calls
+	}
+	before := s.suspect()
+	switch o {
+	case Answered, Failed:
+		s.silent, s.accepts = 0, false
+	case Unreachable:
+		s.unconnected++
+	case Silent:
+		s.silent++
+	}
+	if s.suspect() {
+		w.triage(k, s)
+		if before {
+			return Change{}
+		}
+		return Change{Step: Suspected}
+	}
+	w.triage(k, s)
+	if o != Answered && (s.silent > silentOut || s.calls.failing(now)) {
+		return w.putOut(k, s, Failing, now)
+	}
+	return Change{}
+}
+
+// try takes a call to an instance that is on trial.
+func (w *Watch[K]) try(k K, s *state, o Outcome, now time.Time) Change {
+	switch {
+	case o == Unreachable:
+		return w.putOut(k, s, NoConnection, now)
+	case o != Answered:
+		s.well = 0
+		return w.putOut(k, s, Failing, now)
+	}
+	if s.well++; s.well < trialCalls {
+		return Change{}
+	}
+	kind := s.kind
+	s.count(-1)
+	*s = state{group: s.group, term: s.term, back: s.back, rests: s.rests}
+	s.count(1)
+	w.triage(k, s)
+	return Change{Step: Returned, Kind: kind}
+}
+
+// putOut begins a term, unless the group can spare nobody more.
+func (w *Watch[K]) putOut(k K, s *state, kind Kind, now time.Time) Change {
+	s.count(-1)
+	if kind == Failing && !w.spares(s.group) {
+		s.count(1)
+		return Change{}
+	}
+	if s.phase != out && now.Sub(s.back) >= quietFor {
+		s.term = 0
+	}
+	s.term++
+	*s = state{group: s.group, phase: out, kind: kind, term: s.term, back: s.back, dialing: s.dialing, rests: s.rests,
+		until: now.Add(min(time.Duration(s.term)*termFor, longestTerm))}
+	s.count(1)
+	w.triage(k, s)
+	return Change{Step: PutOut, Kind: kind, Until: s.until, Term: s.term}
+}
+
+// spares says whether one more of a group may be out as failing. The group is
+// without that one.
+func (w *Watch[K]) spares(g *group) bool {
+	reached := g.all + 1 - g.unreachable
+	most := reached * w.share / 100
+	if w.always {
+		most = max(most, 1)
+	}
+	return g.failing+1 <= min(most, reached-1)
+}
+
+// Dialed takes how a dial ended that Due asked for.
+func (w *Watch[K]) Dialed(k K, connected bool, now time.Time) Change {
+	s := w.all[k]
+	if s == nil {
+		return Change{}
+	}
+	s.dialing, s.rests = false, now.Add(dialEvery)
+	switch {
+	case !s.left.IsZero():
+		return Change{}
+	case s.phase == out:
+		return w.redialed(k, s, connected, now)
+	case s.phase == trial:
+		return Change{}
+	case connected:
+		s.unconnected = 0
+		s.accepts = s.silent >= silentOut
+		w.triage(k, s)
+		if s.calls.failing(now) {
+			return w.putOut(k, s, Failing, now)
+		}
+		return Change{}
+	}
+	s.unconnected++
+	if s.unconnected >= failuresOut || s.silent >= silentOut {
+		return w.putOut(k, s, NoConnection, now)
+	}
+	w.triage(k, s)
+	return Change{}
+}
+
+// redialed is Dialed for one that is out.
+func (w *Watch[K]) redialed(k K, s *state, connected bool, now time.Time) Change {
+	s.early = false
+	switch {
+	case connected:
+		s.phase, s.back = trial, now
+		w.triage(k, s)
+		return Change{Step: OnTrial, Kind: s.kind}
+	case now.Before(s.until):
+		return Change{}
+	}
+	return w.putOut(k, s, NoConnection, now)
+}
+
+// Due takes at most so many whom to dial now, each until its Dialed, and says when to
+// ask again; zero: not before something changed.
+func (w *Watch[K]) Due(most int, now time.Time) (keys []K, next time.Time) {
+	for k, s := range w.ill {
+		at := s.rests
+		if s.phase == out && !s.early && s.until.After(at) {
+			at = s.until
+		}
+		if s.left.IsZero() {
+			s.left, s.group = now, &group{}
+			w.triage(k, s)
+		}
+		switch {
+		case s.dialing, s.phase == trial:
+		case at.After(now):
+			if next.IsZero() || at.Before(next) {
+				next = at
+			}
+		case len(keys) < most:
+			s.dialing = true
+			keys = append(keys, k)
+		}
+	}
+	return keys, next
+}
+
+// Lowered are the thousandths of those that do not take their whole weight.
+func (w *Watch[K]) Lowered() map[K]int {
+	lowered := map[K]int{}
+	for k, s := range w.ill {
+		switch s.phase {
+		case out:
+			lowered[k] = 0
+		case trial:
+			lowered[k] = trialShare
+		}
+	}
+	return lowered
+}
+
+// Out counts those that take nothing.
+func (w *Watch[K]) Out() map[Kind]int {
+	counts := map[Kind]int{NoConnection: 0, Failing: 0}
+	for _, s := range w.ill {
+		if s.phase == out {
+			counts[s.kind]++
+		}
+	}
+	return counts
+}
