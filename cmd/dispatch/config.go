@@ -55,6 +55,7 @@ type serveCmd struct {
 	Gray   grayFlags   `embed:""`
 	SignIn signinFlags `embed:""`
 	Probe  probeFlags  `embed:""`
+	Trace  traceFlags  `embed:""`
 
 	OverrideSocket string `placeholder:"PATH" help:"Unix socket of dispatch override, for this login and root (default DATA/override.sock)."`
 	AuditSink      string `placeholder:"FILE|syslog" help:"Where the head of the audit trail goes each minute; GET /api/v1/audit/verify compares the trail with a file."`

@@ -128,6 +128,9 @@ func reachable(addr net.Addr) string {
 
 // serve runs one server until ctx ends, then lets requests under way finish.
 func (p *process) serve(ctx context.Context, s *http.Server, l net.Listener) error {
+	if l == p.adminL || l == p.fleetL {
+		s.Handler = traced(s.Handler)
+	}
 	served := make(chan error, 1)
 	go func() {
 		if s.TLSConfig != nil {

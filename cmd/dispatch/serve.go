@@ -16,6 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 
+	"dispatch.example/dispatch/discovery/trace"
+	"dispatch.example/dispatch/discovery/trace/otlp"
 	"dispatch.example/dispatch/domain"
 	"dispatch.example/dispatch/fleet"
 	"dispatch.example/dispatch/handler"
@@ -49,6 +51,7 @@ type process struct {
 	inner       *inner            // nil: none
 	sink        *auditSink        // nil: none
 	prober      *prober           // nil: none
+	spans       *otlp.Exporter    // nil: none
 	sessions    *fleet.SessionMap // nil: none
 	glass       *breakGlass
 	clock       *clockWatch
@@ -89,7 +92,7 @@ func (c *serveCmd) Run(ctx context.Context, out streams) (err error) {
 func (c *serveCmd) logger(out streams) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(c.LogLevel)) // kong has checked the word
-	return slog.New(slog.NewJSONHandler(out.log, &slog.HandlerOptions{Level: level}))
+	return slog.New(trace.Handler(slog.NewJSONHandler(out.log, &slog.HandlerOptions{Level: level})))
 }
 
 // build makes everything that needs no network.
@@ -140,6 +143,9 @@ func (p *process) build() error {
 		if p.sink, err = newAuditSink(p); err != nil {
 			return err
 		}
+	}
+	if p.spans, err = newSpans(p); err != nil {
+		return fmt.Errorf("--otlp: %w", err)
 	}
 	return p.buildHandler()
 }
@@ -201,6 +207,7 @@ func (p *process) buildHandler() error {
 		}
 		opt.Decisions = handler.RotatedFile(p.cfg.DecisionLog, p.cfg.DecisionLogSize.mebibytes(), decisionLogsKept)
 	}
+	p.traceRoutes(&opt)
 	if p.handler, err = handler.New(opt); err != nil {
 		return err
 	}
@@ -243,11 +250,11 @@ func (p *process) checks() []handler.Check {
 
 // run owns every goroutine of the process. The first failure ends all.
 func (p *process) run(ctx context.Context) error {
-	// The decision log ends after the servers, or their last records would be lost.
+	// Decision log and spans end after the servers, or the last ones would be lost.
 	logCtx, endLog := context.WithCancel(context.WithoutCancel(ctx))
 	defer endLog()
 	logged := make(chan error, 1)
-	go func() { logged <- p.handler.Run(logCtx) }()
+	go func() { logged <- p.runLogs(logCtx) }()
 
 	g, ctx := errgroup.WithContext(ctx)
 	// Apps are answered until nobody is sent here any more.

@@ -43,6 +43,7 @@ func (c *serveCmd) Validate() error {
 	c.Inner.validate(&p, c.Role)
 	c.Gray.validate(&p, c.Role)
 	c.Probe.validate(&p)
+	c.Trace.validate(&p, c.Role)
 	if place := c.replica(); strings.HasPrefix(c.Fleet.Discovery, "consul:") && (place.Cluster == "" || place.Region == "" || place.Env == "" || place.Version == "") {
 		p.Addf("--discovery", "enters this replica with its coordinates: give --cluster, --region, --env and --version-label")
 	}

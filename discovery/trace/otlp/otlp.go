@@ -67,7 +67,7 @@ type Exporter struct {
 
 // New checks the options. Nothing is sent before Run.
 func New(opt Options) (*Exporter, error) {
-	endpoint, err := endpointOf(opt.URL)
+	endpoint, err := Endpoint(opt.URL)
 	if err != nil {
 		return nil, err
 	}
@@ -90,8 +90,8 @@ func New(opt Options) (*Exporter, error) {
 	return e, nil
 }
 
-// endpointOf is the URL that spans are posted to.
-func endpointOf(text string) (string, error) {
+// Endpoint is the URL that spans are posted to, for the URL of a collector.
+func Endpoint(text string) (string, error) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "":
