@@ -28,6 +28,14 @@ const (
 	easeBy = 10
 	// maxShift of ten tenths, as route has it.
 	maxShift = 9
+	// relapse is how soon after a step back a load that is too high means that the step
+	// was one too many. The effect of a step is in the reports of the next 30 s.
+	relapse = time.Minute
+	// The way back waits from the last load that was too high, after each relapse twice
+	// as long.
+	leastWait, mostWait = 30 * time.Second, 5 * time.Minute
+	// quietFor keeps an instance around hotOver from filling the log.
+	quietFor = 10 * time.Minute
 )
 
 // heat is what the loads that instances report do to their weights, and to the parts
@@ -44,6 +52,8 @@ type reading struct {
 	at     time.Time // when last came; zero: never
 	part   int       // thousandths
 	turned time.Time // when part was last looked at
+	noted  time.Time // when the log last said that it is lowered
+	loud   bool      // and has not said yet that it is whole
 }
 
 // cpu is its load, unless that is unknown.
@@ -68,8 +78,11 @@ func (r *reading) turn(now time.Time) {
 type shift struct {
 	of     target
 	tenths int
-	load   float64 // percent, when tenths last changed; -1: unknown
-	turned time.Time
+	load   float64   // percent, when tenths last changed; -1: unknown
+	turned time.Time // when tenths was last looked at
+	high   time.Time // the last load over the number
+	back   time.Time // the last step back
+	wait   time.Duration
 }
 
 // target is whose load a shift goes by. A rule with another one begins at 0.
@@ -87,14 +100,36 @@ func targetOf(r *rules.Rule) (t target, ok bool) {
 	return target{at, *r.Fallback.Condition}, true
 }
 
+// strain notes a load over the number. Where load follows traffic the way back may
+// lead there again, and nothing but patience ends that.
+func (s *shift) strain(now time.Time) {
+	switch {
+	case now.Sub(s.back) > relapse+s.wait:
+		s.wait = 0
+	case s.back.After(s.high):
+		s.wait = min(max(2*s.wait, leastWait), mostWait)
+	}
+	s.high = now
+}
+
+// ease says whether a step back may be made now.
+func (s *shift) ease(now time.Time) bool {
+	if now.Sub(s.high) < s.wait {
+		return false
+	}
+	s.back = now
+	return true
+}
+
 // turn makes a step, at a new report or when there was none for long.
 func (s *shift) turn(load float64, known bool, now time.Time) {
 	before, c := s.tenths, s.of.condition
 	switch {
 	case known && (load > c.Number || c.Operator == ">=" && load == c.Number):
+		s.strain(now)
 		s.tenths = min(s.tenths+1, maxShift)
-	case !known || load < c.Number-easeBy:
-		s.tenths = max(s.tenths-1, 0)
+	case s.tenths > 0 && (!known || load < c.Number-easeBy) && s.ease(now):
+		s.tenths--
 	}
 	if s.turned = now; s.tenths != before {
 		if s.load = load; !known {
@@ -252,19 +287,25 @@ func (c *Caller) feel(name string, l *list, said map[string]wire.Load) {
 
 // noteParts shows whose part changed, and says whether any did. c.mu is held.
 func (c *Caller) noteParts(name string, l *list, before heat) (changed bool) {
-	lowest := wholePart
+	lowest, now := wholePart, time.Now()
 	for i := range l.instances {
 		in := &l.instances[i]
 		f := fingerprintOf(in)
-		was, now := before.scale(f).Thousandths, l.heat.scale(f).Thousandths
-		lowest, changed = min(lowest, now), changed || was != now
+		r, known := l.heat.of[f]
+		if !known {
+			continue
+		}
+		was := before.scale(f).Thousandths
+		lowest, changed = min(lowest, r.part), changed || was != r.part
 		switch {
-		case was == wholePart && now < wholePart:
-			cpu, _ := l.heat.of[f].cpu(time.Now())
-			c.log.Warn("an instance is hot and gets less, by a step for each report", "service", name, "instance", in.ID, "address", in.Address.String(), "cpu", cpu)
-		case was < wholePart && now == wholePart:
+		case was == wholePart && r.part < wholePart && now.Sub(r.noted) >= quietFor:
+			r.noted, r.loud = now, true
+			c.log.Warn("an instance is hot and gets less, by a step for each report", "service", name, "instance", in.ID, "address", in.Address.String(), "cpu", *r.last.CPU)
+		case r.loud && r.part == wholePart:
+			r.loud = false
 			c.log.Info("an instance has its whole weight again", "service", name, "instance", in.ID, "address", in.Address.String())
 		}
+		l.heat.of[f] = r
 	}
 	if len(l.heat.of)+len(before.of) > 0 {
 		c.metrics.heat.WithLabelValues(name).Set(float64(lowest) / wholePart)

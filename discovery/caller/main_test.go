@@ -70,6 +70,7 @@ type node struct {
 	version uint64
 	lists   map[string]wire.Service
 	changes map[string]uint64 // the version that changed a service last
+	loaded  map[string]uint64 // the version that changed its loads last
 	rules   *rules.Signed
 	partial map[string]string
 	changed chan struct{}
@@ -91,7 +92,7 @@ func newNode(tb testing.TB) *node {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return &node{epoch: "e1", version: 1, lists: map[string]wire.Service{}, changes: map[string]uint64{},
+	return &node{epoch: "e1", version: 1, lists: map[string]wire.Service{}, changes: map[string]uint64{}, loaded: map[string]uint64{},
 		changed: make(chan struct{}), keys: keys}
 }
 
@@ -120,6 +121,16 @@ func (n *node) put(service string, s wire.Service) {
 	sum := sha256.Sum256(text)
 	s.Digest = hex.EncodeToString(sum[:8])
 	n.lists[service], n.changes[service] = s, n.version
+}
+
+// load makes these the loads of a service, by instance ID. It wakes nobody.
+func (n *node) load(service string, said map[string]wire.Load) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.version++
+	s := n.lists[service]
+	s.Load = said
+	n.lists[service], n.loaded[service] = s, n.version
 }
 
 // sign makes a release of rules.
@@ -188,6 +199,11 @@ func (n *node) answer(ctx context.Context, q wire.Ask) wire.Tables {
 		for name, s := range n.lists {
 			if (t.Full || n.changes[name] > q.Version) && (len(q.Services) == 0 || slices.Contains(q.Services, name)) {
 				t.Services[name] = s
+			} else if n.loaded[name] > q.Version {
+				if t.Loads == nil {
+					t.Loads = map[string]map[string]wire.Load{}
+				}
+				t.Loads[name] = s.Load
 			}
 		}
 		if n.rules != nil && n.rules.Number != q.Number {
