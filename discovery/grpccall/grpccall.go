@@ -1,162 +1,169 @@
 // Package grpccall sends gRPC calls to services by their names, and takes the lane
-// of those that come in:
+// and the trace of those that come in:
 //
 //	opts := append(grpccall.DialOptions(c), grpc.WithTransportCredentials(creds)) // c is a *caller.Caller
 //	conn, err := grpc.NewClient("dispatch:///order-core", opts...)
 //
 //	grpc.NewServer(grpccall.ServerOptions(&inWork)...)
 //
-// An interceptor picks once for each call, by the lane of the call's context, and
-// sends the lane on as W3C baggage. The balancer only keeps connections:
+// An interceptor picks for each attempt, by the lane of the call's context, and sends
+// the lane on as W3C baggage and the trace as W3C trace context. The balancer only
+// keeps connections:
 //
-//	call ── interceptor: Pick ──► context with an address ── balancer ──► its connection
+//	call ── interceptor: guard, pick ──► context with an address ── balancer ──► its connection
 //	caller ── Candidates ──► resolver ── who is there, number of the rules ──► balancer
 //
 // A connection is made when the first call needs it, so one that was dialled has no
 // connection and is not Ready before; do not wait for that. It is closed, after the
 // calls in it, when its instance is gone, and once when the service's rules have
-// changed.
+// changed. It counts as broken when what was sent is not acknowledged for 3 s.
+//
+// Each call is guarded, see package guard; with settings, log and metrics:
+//
+//	g, err := guard.New(c, guard.Options{…})
+//	d := grpccall.NewGuarded(c, g)
+//	d.Idempotent = []string{"/advice.Advice/"}
+//	d.Degraded = map[string]grpccall.Degraded{"advice": noAdvice}
+//	conn, err := grpc.NewClient("dispatch:///advice", d.DialOptions()...)
+//
+// How an attempt ends, for guard and caller:
+//
+//	Unavailable without a connection               unreachable   tried again: nothing was sent
+//	DeadlineExceeded, and the deadline passed      silent        no time to try again
+//	Unavailable, ResourceExhausted, Internal,
+//	  Unknown, DataLoss, DeadlineExceeded of
+//	  somebody further on                          failed        tried again, if idempotent
+//	Canceled                                       canceled      says nothing
+//	all else                                       answered
+//
+// No method is idempotent unless Dialer.Idempotent or the call option Idempotent says
+// so: gRPC has no word for it that reaches a client.
+//
+// A stream has no deadline but its own, and no degraded value. Its opening is tried
+// again like a call; what was sent on it never is. For its guard it is a call that
+// ends with the first answer, or after a second without one: how long it lasts says
+// nothing. When it breaks later, only its instance is told.
 //
 // Goroutines: one for each resolver, which gRPC starts and ends with the connection.
 //
-// What fails is told and not tried again. A pick without a match is
-// FailedPrecondition, and the *route.NoMatch in it is found by errors.As; an
-// instance that cannot be connected to within 500 ms, or a caller without lists, is
-// Unavailable, also for calls that wait for ready: they would wait for the very
-// instance that is away. A lane that cannot be read is InvalidArgument.
+// A call that failed is an *Error with the status that it got; one that was not made
+// is Unavailable, with the *guard.Open in it. A pick without a match is
+// FailedPrecondition, and the *route.NoMatch in it is found by errors.As; a caller
+// without lists is Unavailable. Calls that wait for ready do not wait for an instance
+// that is away. A lane that cannot be read is InvalidArgument.
 package grpccall
 
 import (
 	"context"
-	"errors"
 	"net"
 	"strings"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/keepalive"
 
 	"dispatch.example/dispatch/discovery"
-	"dispatch.example/dispatch/discovery/baggage"
 	"dispatch.example/dispatch/discovery/caller"
-	"dispatch.example/dispatch/discovery/route"
+	"dispatch.example/dispatch/discovery/guard"
 )
 
 // scheme is that of targets: dispatch:///SERVICE.
 const scheme = "dispatch"
 
 const (
-	// dialTimeout is what callers give a connection: three that fail put an instance out.
-	dialTimeout = 500 * time.Millisecond
-	// connectTimeout is what TLS and HTTP/2 may take on top.
+	// connectTimeout is what TLS and HTTP/2 may take on top of guard.DialLimit.
 	connectTimeout = 3 * time.Second
 	// maxBackoff keeps an instance that came back from being left alone for long; no
 	// connection is tried without a call.
 	maxBackoff = 5 * time.Second
+	// silentFor is how long the other side of a connection may leave unacknowledged what
+	// was sent. Without it Linux sends again for a quarter of an hour.
+	silentFor = 3 * time.Second
+	// pingEvery is more than the 5 minutes between pings that gRPC servers put up with:
+	// pings find nobody here, but with them gRPC sets TCP_USER_TIMEOUT to silentFor.
+	pingEvery = 6 * time.Minute
 )
 
 // Caller chooses instances and says who they are. A *caller.Caller is one.
 type Caller interface {
-	Pick(ctx context.Context, service string) (caller.Pick, error)
-	// Lane is the one that Pick goes by: that of the traffic, else the process's own.
-	Lane(ctx context.Context) route.Query
+	guard.Caller
 	Candidates(service string) (all []discovery.Instance, number uint64, changed <-chan struct{})
 }
 
 var _ Caller = (*caller.Caller)(nil)
 
+// Dialer makes clients call dispatch:///SERVICE. It may be used for many.
+type Dialer struct {
+	// Idempotent are full names of methods (/package.Service/Method), or of gRPC
+	// services (/package.Service/) for all of theirs, that may be called twice although
+	// the first call may have had its effect. Set it before DialOptions.
+	Idempotent []string
+	// Degraded are the values of services, or of full names of methods, which count
+	// first, whose calls may do without them. Set it before the first call.
+	Degraded map[string]Degraded
+
+	caller     Caller
+	guard      *guard.Guard
+	idempotent map[string]bool
+}
+
+// New returns a Dialer that guards with the default settings.
+func New(c Caller) *Dialer { return NewGuarded(c, guard.Default(c)) }
+
+// NewGuarded is New with a Guard of the same caller, which may be that of HTTP calls
+// too.
+func NewGuarded(c Caller, g *guard.Guard) *Dialer { return &Dialer{caller: c, guard: g} }
+
+// Guard is what the calls are guarded by.
+func (d *Dialer) Guard() *guard.Guard { return d.guard }
+
+// DialOptions are those of a Dialer with the default settings.
+func DialOptions(c Caller) []grpc.DialOption { return New(c).DialOptions() }
+
 // DialOptions make a client call dispatch:///SERVICE. Credentials are to be added.
-// Interceptors that are added after them see the call with its instance; those
-// before may call several times, each with a pick of its own.
-func DialOptions(c Caller) []grpc.DialOption {
-	i := interceptor{c}
+// Interceptors that are added after them see each attempt with its instance; those
+// before see the call, and may make several.
+func (d *Dialer) DialOptions() []grpc.DialOption {
+	d.idempotent = map[string]bool{}
+	for _, name := range d.Idempotent {
+		d.idempotent[name] = true
+	}
 	wait := backoff.DefaultConfig
 	wait.MaxDelay = maxBackoff
+	// Probes find a peer that is gone while a stream waits, in 8 s.
+	dialer := net.Dialer{Timeout: guard.DialLimit, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: time.Second, Count: 3}}
 	return []grpc.DialOption{
-		grpc.WithResolvers(resolverBuilder{c}),
+		grpc.WithResolvers(resolverBuilder{d.caller}),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-			return (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext(ctx, "tcp", address)
+			return dialer.DialContext(ctx, "tcp", address)
 		}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: wait, MinConnectTimeout: connectTimeout}),
-		grpc.WithChainUnaryInterceptor(i.unary()),
-		grpc.WithChainStreamInterceptor(i.stream()),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: silentFor}),
+		grpc.WithChainUnaryInterceptor(d.unary),
+		grpc.WithChainStreamInterceptor(d.stream),
 	}
 }
 
-// interceptor picks. Guards belong here, around what it calls.
-type interceptor struct{ caller Caller }
-
-func (i interceptor) unary() grpc.UnaryClientInterceptor {
-	return func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		ctx, err := i.outgoing(ctx, conn, opts)
-		if err != nil {
-			return err
-		}
-		return invoke(ctx, method, req, reply, conn, opts...)
-	}
-}
-
-func (i interceptor) stream() grpc.StreamClientInterceptor {
-	return func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-		ctx, err := i.outgoing(ctx, conn, opts)
-		if err != nil {
-			return nil, err
-		}
-		return streamer(ctx, desc, conn, method, opts...)
-	}
-}
-
-type addressKey struct{}
-
-// outgoing is the context of a call with its instance and its lane.
-func (i interceptor) outgoing(ctx context.Context, conn *grpc.ClientConn, opts []grpc.CallOption) (context.Context, error) {
-	service, ok := strings.CutPrefix(conn.CanonicalTarget(), scheme+":///")
-	if !ok {
-		return nil, status.Errorf(codes.InvalidArgument, "target %s is not dispatch:///SERVICE", conn.Target())
-	}
-	pick, err := i.caller.Pick(ctx, service)
-	if err != nil {
-		return nil, pickError{err}
-	}
+// mayRepeat says whether a call may be made twice.
+func (d *Dialer) mayRepeat(method string, opts []grpc.CallOption) bool {
 	for _, opt := range opts {
-		if to, ok := opt.(pickTo); ok {
-			*to.pick = pick
+		if _, ok := opt.(idempotent); ok {
+			return true
 		}
 	}
-	md, _ := metadata.FromOutgoingContext(ctx) // a copy
-	if lane := baggage.Out(ctx, i.caller.Lane(ctx), md[baggageKey]); lane != "" {
-		if md == nil {
-			md = metadata.MD{}
-		}
-		md[baggageKey] = []string{lane}
-	} else {
-		delete(md, baggageKey)
-	}
-	ctx = metadata.NewOutgoingContext(ctx, md)
-	return context.WithValue(ctx, addressKey{}, pick.Instance.Address), nil
+	return d.idempotent[method] || d.idempotent[method[:strings.LastIndexByte(method, '/')+1]]
 }
 
-// PickTo is a call option that tells which instance was picked.
+// Idempotent is a call option: this call may be made twice.
+func Idempotent() grpc.CallOption { return idempotent{} }
+
+type idempotent struct{ grpc.EmptyCallOption }
+
+// PickTo is a call option that tells which instance was picked last.
 func PickTo(pick *caller.Pick) grpc.CallOption { return pickTo{pick: pick} }
 
 type pickTo struct {
 	grpc.EmptyCallOption
 	pick *caller.Pick
-}
-
-// pickError is a pick that failed, with its status.
-type pickError struct{ error }
-
-// Unwrap is what the caller said.
-func (e pickError) Unwrap() error { return e.error }
-
-// GRPCStatus implements what package status asks errors for.
-func (e pickError) GRPCStatus() *status.Status {
-	if _, ok := errors.AsType[*route.NoMatch](e.error); ok {
-		return status.New(codes.FailedPrecondition, e.Error())
-	}
-	return status.New(codes.Unavailable, e.Error())
 }

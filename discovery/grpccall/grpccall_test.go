@@ -16,15 +16,12 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	health "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"dispatch.example/dispatch/discovery"
 	"dispatch.example/dispatch/discovery/caller"
 	"dispatch.example/dispatch/discovery/httpcall"
 	"dispatch.example/dispatch/discovery/route"
@@ -73,7 +70,7 @@ func TestNoMatch(t *testing.T) {
 			t.Errorf("wait for ready %v: %v", wait, err)
 		}
 	}
-	notLoaded := pickError{fault.New(fault.Unavailable, "not_loaded", "no list yet")}
+	notLoaded := unmade{fault.New(fault.Unavailable, "not_loaded", "no list yet")}
 	if status.Code(notLoaded) != codes.Unavailable || fault.CodeOf(notLoaded) != "not_loaded" {
 		t.Errorf("%v is %s", notLoaded, status.Code(notLoaded))
 	}
@@ -468,32 +465,3 @@ func TestCallsWhileEverythingChanges(t *testing.T) {
 	changes.Wait()
 }
 
-// What a call costs on top of gRPC: the pick's bookkeeping, the lane, the connection.
-func BenchmarkOutgoing(b *testing.B) {
-	in := discovery.Instance{Service: "order-core", Address: discovery.Address{Host: "10.0.0.1", Port: 80}}
-	f := fixed{pick: caller.Pick{Choice: route.Choice{Instance: &in}, Number: 1}}
-	conn, err := grpc.NewClient("dispatch:///order-core", append(DialOptions(f), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
-	c := &connections{all: map[discovery.Address]*connection{in.Address: {state: connectivity.Ready}}}
-	b.ReportAllocs()
-	for b.Loop() {
-		ctx, err := interceptor{f}.outgoing(b.Context(), conn, nil)
-		if err != nil {
-			b.Fatal(err)
-		}
-		if _, err := c.Pick(balancer.PickInfo{Ctx: ctx}); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-type fixed struct {
-	Caller // Candidates are asked by nobody: there is no call
-	pick   caller.Pick
-}
-
-func (f fixed) Pick(context.Context, string) (caller.Pick, error) { return f.pick, nil }
-func (f fixed) Lane(context.Context) route.Query                  { return route.Query{Env: "t2", Base: "t0"} }

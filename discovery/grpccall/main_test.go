@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -32,7 +33,14 @@ type picks struct {
 	all     []discovery.Instance
 	number  uint64
 	changed chan struct{}
-	count   int
+	count   int   // of picks for first attempts
+	ended   []end // what was told of attempts
+}
+
+// end is how an attempt ended.
+type end struct {
+	at string
+	o  caller.Outcome
 }
 
 func (p *picks) set(number uint64, all ...discovery.Instance) {
@@ -57,6 +65,41 @@ func (p *picks) Pick(ctx context.Context, service string) (caller.Pick, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.count++
+	return p.pick(ctx, service)
+}
+
+func (p *picks) PickOther(ctx context.Context, service string, not *discovery.Instance) (caller.Pick, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for range 16 {
+		if pick, err := p.pick(ctx, service); err != nil || pick.Instance.Address != not.Address {
+			return pick, err
+		}
+	}
+	return p.pick(ctx, service)
+}
+
+func (p *picks) Done(_ context.Context, pick *caller.Pick, o caller.Outcome) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = append(p.ended, end{pick.Instance.Address.String(), o})
+}
+
+func (p *picks) Refused(context.Context, string) string { return "abc-1" }
+
+// outcomes are those that were told since the last time, as words.
+func (p *picks) outcomes() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []string
+	for _, e := range p.ended {
+		all = append(all, e.o.String())
+	}
+	p.ended = nil
+	return strings.Join(all, " ")
+}
+
+func (p *picks) pick(ctx context.Context, service string) (caller.Pick, error) {
 	lane := p.Lane(ctx)
 	for _, env := range []string{lane.Env, lane.Base} {
 		match := slices.DeleteFunc(slices.Clone(p.all), func(in discovery.Instance) bool {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"dispatch.example/dispatch/discovery/baggage"
+	"dispatch.example/dispatch/discovery/trace"
 )
 
 // The metadata keys, as gRPC spells names of headers. They are fixed.
@@ -20,8 +21,8 @@ var (
 )
 
 // ServerOptions put the lane of each call into its context, where it counts before
-// the process's own, and count the calls in work, for the load that heartbeats
-// report; nil counts nothing.
+// the process's own, and a span of its trace, and count the calls in work, for the
+// load that heartbeats report; nil counts nothing.
 func ServerOptions(inWork *atomic.Int64) []grpc.ServerOption {
 	if inWork == nil {
 		inWork = &atomic.Int64{}
@@ -66,11 +67,13 @@ func incoming(ctx context.Context) (context.Context, error) {
 	if by := metadata.ValueFromIncomingContext(ctx, personKey); len(by) > 0 {
 		person = by[0]
 	}
-	ctx, err := baggage.In(ctx, metadata.ValueFromIncomingContext(ctx, baggageKey), person)
+	within, err := baggage.In(ctx, metadata.ValueFromIncomingContext(ctx, baggageKey), person)
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	return ctx, nil
+	// Several of one name are one list, of which only a tracestate may be one.
+	parent := strings.Join(metadata.ValueFromIncomingContext(ctx, traceKey), ",")
+	return trace.In(within, parent, strings.Join(metadata.ValueFromIncomingContext(ctx, stateKey), ",")), nil
 }
 
 func stripped(ctx context.Context) context.Context {
