@@ -142,6 +142,10 @@ const (
 	Budget  Stop = "retries are a fifth of all calls already"
 	Single  Stop = "single instance"
 	Breaker Stop = "the breaker opened"
+	// Those of transports, which do not ask Next then.
+	NotIdempotent Stop = "it may have had its effect, and is not idempotent"
+	NoBody        Stop = "its body cannot be sent again"
+	Pointless     Stop = "another instance would do no better"
 )
 
 // Error is the reason.

@@ -11,21 +11,6 @@ import (
 	"dispatch.example/dispatch/discovery/caller"
 )
 
-// word is an outcome as metrics have it.
-func word(o caller.Outcome) string {
-	switch o {
-	case caller.Answered:
-		return "answered"
-	case caller.Failed:
-		return "failed"
-	case caller.Unreachable:
-		return "unreachable"
-	case caller.Silent:
-		return "silent"
-	}
-	return "canceled"
-}
-
 // What the outcome of a call is where there was no attempt, and the flag of a
 // degraded value.
 const (
@@ -120,7 +105,7 @@ type counts struct {
 
 func (m *metrics) of(service string) (c counts) {
 	for o := range c.outcomes {
-		c.outcomes[o] = m.calls.WithLabelValues(service, word(caller.Outcome(o)))
+		c.outcomes[o] = m.calls.WithLabelValues(service, caller.Outcome(o).String())
 	}
 	c.refused, c.retries = m.calls.WithLabelValues(service, Refused), m.retries.WithLabelValues(service)
 	c.seconds = m.seconds.WithLabelValues(service)

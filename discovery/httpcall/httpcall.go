@@ -1,5 +1,5 @@
 // Package httpcall sends HTTP requests to services by their names, and takes the
-// lane of those that come in:
+// lane and the trace of those that come in:
 //
 //	client := &http.Client{Transport: httpcall.New(c, nil)} // c is a *caller.Caller
 //	client.Get("http://order-core/path")
@@ -9,41 +9,52 @@
 //
 // For each request a Transport picks an instance for the lane of the request's
 // context, replaces the name in the URL by its address, and sends the lane on as
-// W3C baggage. The Host header stays the name, and so does what an https certificate
-// must be for. Connections live in a pool for each service: when the service's rules
-// change, all are made anew, once; nothing else ends a healthy one but 90 s without
-// a call.
+// W3C baggage and the trace as W3C trace context. The Host header stays the name, and
+// so does what an https certificate must be for. Connections live in a pool for each
+// service: when the service's rules change, all are made anew, once; nothing else ends
+// a healthy one but 90 s without a call.
+//
+// Each call is guarded, see package guard; with settings, log and metrics:
+//
+//	g, err := guard.New(c, guard.Options{…})
+//	transport := httpcall.NewGuarded(g, nil)
+//	transport.Degraded = map[string]httpcall.Degraded{"advice": noAdvice}
+//
+// How an attempt ends, for guard and caller:
+//
+//	no connection within 500 ms, refused, no TLS     unreachable   tried again, if the body can be had again
+//	the deadline passed, before or in the body       silent        no time to try again
+//	broken connection, before or in the body         failed        tried again before the body, if idempotent
+//	502, 503, 504                                    failed        tried again, if idempotent
+//	other 5xx, but 501 and 505                       failed
+//	all else, 429 too                                answered
+//	the caller gave up                               canceled      says nothing
+//
+// Idempotent are GET, HEAD, OPTIONS, TRACE, PUT and DELETE, and what has the header
+// Idempotency-Key. The deadline covers the body. An attempt is told of once, when its
+// body was read or closed, but its time is that until the headers: a body that takes
+// long is large, or its reader is slow. A stream that lives longer than the deadline
+// of its service needs a deadline of its own.
 //
 // It owns no goroutine beside those of net/http's connections; CloseIdleConnections
-// ends them. What fails is told and not tried again: a pick without a match is the
-// picker's error as it is, a *route.NoMatch; a call that failed is an *Error with the
-// instance. An address instead of a name is refused, unless PassThrough is set. A
-// request whose lane cannot be read is answered with 422.
+// ends them. A call that failed is an *Error, one that was not made a *guard.Open; a
+// pick without a match is the caller's error as it is, a *route.NoMatch. A status is
+// no error, as with net/http. An address instead of a name is refused, unless
+// PassThrough is set; then it is not guarded. A request whose lane cannot be read is
+// answered with 422.
 package httpcall
 
 import (
-	"cmp"
-	"context"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 
-	"dispatch.example/dispatch/discovery/baggage"
 	"dispatch.example/dispatch/discovery/caller"
-	"dispatch.example/dispatch/discovery/route"
+	"dispatch.example/dispatch/discovery/guard"
 	"dispatch.example/dispatch/internal/fault"
 )
-
-// Picker chooses instances. A *caller.Caller is one.
-type Picker interface {
-	Pick(ctx context.Context, service string) (caller.Pick, error)
-	// Lane is the one that Pick goes by: that of the traffic, else the process's own.
-	Lane(ctx context.Context) route.Query
-}
-
-var _ Picker = (*caller.Caller)(nil)
 
 // Transport is an http.RoundTripper. It may be used by many at once.
 type Transport struct {
@@ -51,80 +62,54 @@ type Transport struct {
 	// or more parts) there. Without it they are refused: business code knows names.
 	// Set it before the first request.
 	PassThrough bool
+	// Degraded are the values of services whose calls may do without them. Set it
+	// before the first request.
+	Degraded map[string]Degraded
 
-	picker   Picker
-	base     http.RoundTripper
-	services sync.Map // name → *pools
+	guard *guard.Guard
+	base  http.RoundTripper
+
+	services atomic.Pointer[map[string]*pools] // by name; the map is replaced, never changed
+	mu       sync.Mutex                        // held while it is replaced
 }
 
-// New returns a Transport that picks with p. A base that is an *http.Transport is
-// copied for each pool; another is used as it is, and nil is one that suits calls
-// between services: 500 ms to connect, no proxy.
-func New(p Picker, base http.RoundTripper) *Transport {
+// New returns a Transport that guards with the default settings. A base that is an
+// *http.Transport is copied for each pool, where a connection must be made within
+// guard.DialLimit and ends when the other side is silent; another is used as it is,
+// and nil is one that suits calls between services: no proxy, many idle connections.
+func New(c guard.Caller, base http.RoundTripper) *Transport {
+	return NewGuarded(guard.Default(c), base)
+}
+
+// NewGuarded is New with a Guard, which may be that of other transports too.
+func NewGuarded(g *guard.Guard, base http.RoundTripper) *Transport {
 	if base == nil {
 		base = defaultBase()
 	}
-	return &Transport{picker: p, base: base}
+	t := &Transport{guard: g, base: base}
+	t.services.Store(&map[string]*pools{})
+	return t
 }
 
-// RoundTrip implements http.RoundTripper. Guards belong here, around attempt:
-// another attempt picks again.
+// Guard is what the calls are guarded by.
+func (t *Transport) Guard() *guard.Guard { return t.guard }
+
+// RoundTrip implements http.RoundTripper.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	return t.attempt(req)
-}
-
-// attempt picks and sends once.
-func (t *Transport) attempt(req *http.Request) (*http.Response, error) {
-	service := req.URL.Host
-	if isAddress(req.URL) {
-		if t.PassThrough {
-			return t.poolsOf("").now.Load().send.RoundTrip(req)
-		}
-		closeBody(req)
-		return nil, fault.New(fault.Invalid, "address_called", "%s is an address; calls name services", service).
-			WithHint("write http://SERVICE/path; an address for tests belongs into the caller's overrides")
+	if !isAddress(req.URL) {
+		return (&call{transport: t, req: req}).run()
 	}
-	pick, err := t.picker.Pick(req.Context(), service)
-	if err != nil {
-		closeBody(req)
-		return nil, err
+	if t.PassThrough {
+		return t.poolsOf("").now.Load().send.RoundTrip(req)
 	}
-	call := &call{service: service, pick: pick}
-	ctx := context.WithValue(req.Context(), callKey{}, call)
-	resp, err := t.poolFor(service, pick.Number).send.RoundTrip(t.outgoing(ctx, req, call))
-	if err != nil {
-		return nil, &Error{Service: service, Pick: pick, Err: err}
-	}
-	resp.Request = req.WithContext(ctx) // with the name: relative redirects stay by name
-	return resp, nil
-}
-
-// outgoing is a copy of the request for the instance that was picked.
-func (t *Transport) outgoing(ctx context.Context, req *http.Request, call *call) *http.Request {
-	out := req.WithContext(ctx)
-	call.to = *req.URL
-	call.to.Host = call.pick.Instance.Address.String()
-	out.URL, out.Host = &call.to, cmp.Or(req.Host, call.service)
-	lane := baggage.Out(ctx, t.picker.Lane(ctx), req.Header[baggage.Header])
-	out.Header = req.Header.Clone()
-	if lane != "" {
-		if out.Header == nil {
-			out.Header = http.Header{}
-		}
-		out.Header.Set(baggage.Header, lane)
-	} else {
-		delete(out.Header, baggage.Header)
-	}
-	return out
+	closeBody(req)
+	return nil, fault.New(fault.Invalid, "address_called", "%s is an address; calls name services", req.URL.Host).
+		WithHint("write http://SERVICE/path; an address for tests belongs into the caller's overrides")
 }
 
 // isAddress says whether a URL names a place and not a service.
 func isAddress(u *url.URL) bool {
-	if u.Port() != "" || strings.Count(u.Host, ".") > 1 {
-		return true
-	}
-	_, err := netip.ParseAddr(u.Hostname())
-	return err == nil
+	return u.Port() != "" || strings.Count(u.Host, ".") > 1 || strings.HasPrefix(u.Host, "[")
 }
 
 // closeBody keeps to the contract of http.RoundTripper, also where nothing is sent.
@@ -134,17 +119,8 @@ func closeBody(req *http.Request) {
 	}
 }
 
-type callKey struct{}
-
-// call is one attempt, in the context of what is sent.
-type call struct {
-	service string
-	pick    caller.Pick
-	to      url.URL
-}
-
 // PickOf is the pick that a response came from. ok is false for a response that no
-// Transport brought.
+// instance gave.
 func PickOf(resp *http.Response) (pick caller.Pick, ok bool) {
 	if resp == nil || resp.Request == nil {
 		return caller.Pick{}, false
@@ -153,26 +129,5 @@ func PickOf(resp *http.Response) (pick caller.Pick, ok bool) {
 	if !ok {
 		return caller.Pick{}, false
 	}
-	return c.pick, true
-}
-
-// Error is a call that failed after its instance was picked.
-type Error struct {
-	Service string
-	Pick    caller.Pick
-	Err     error
-}
-
-// Error names service and instance.
-func (e *Error) Error() string {
-	return "call " + e.Service + " at " + e.Pick.Instance.Address.String() + ": " + e.Err.Error()
-}
-
-// Unwrap is the cause.
-func (e *Error) Unwrap() error { return e.Err }
-
-// Timeout says whether the cause is one; package url asks for it.
-func (e *Error) Timeout() bool {
-	t, ok := e.Err.(interface{ Timeout() bool })
-	return ok && t.Timeout()
+	return c.guard.Pick, true
 }

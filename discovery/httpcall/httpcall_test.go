@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"dispatch.example/dispatch/discovery"
 	"dispatch.example/dispatch/discovery/baggage"
 	"dispatch.example/dispatch/discovery/caller"
+	"dispatch.example/dispatch/discovery/guard"
 	"dispatch.example/dispatch/discovery/route"
 	"dispatch.example/dispatch/internal/fault"
 )
@@ -117,7 +117,7 @@ func TestNoMatch(t *testing.T) {
 	}
 }
 
-// A call that fails says where it went; it is not tried again.
+// T80: a call that fails says where it went, and why not elsewhere.
 func TestFailedCall(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -129,8 +129,9 @@ func TestFailedCall(t *testing.T) {
 	p.set(1, instance(t, "order-core", "prod", l.Addr().String()))
 	_, err = get(t, clientOf(t, New(p, nil)), t.Context(), "http://order-core/")
 	failed, ok := errors.AsType[*Error](err)
-	if !ok || failed.Service != "order-core" || failed.Pick.Instance.Address.String() != l.Addr().String() || len(p.lanes) != 1 {
-		t.Errorf("%v after %d picks", err, len(p.lanes))
+	if !ok || failed.Service != "order-core" || failed.Pick.Instance.Address.String() != l.Addr().String() ||
+		failed.Attempts != 1 || failed.Stop != guard.Single || !strings.Contains(err.Error(), "single instance") || p.outcomes() != "unreachable" {
+		t.Errorf("%v; outcomes %s", err, p.outcomes())
 	}
 	if failed, ok := errors.AsType[*url.Error](err); !ok || failed.Timeout() {
 		t.Errorf("%v is a timeout", err)
@@ -343,27 +344,3 @@ func TestCount(t *testing.T) {
 		t.Errorf("%d in work at the end", n.Load())
 	}
 }
-
-// What a call costs on top of net/http.
-func BenchmarkRoundTrip(b *testing.B) {
-	in := discovery.Instance{Service: "order-core", Address: discovery.Address{Host: "10.0.0.1", Port: 80}}
-	resp := &http.Response{Body: http.NoBody}
-	t := New(fixed{caller.Pick{Choice: route.Choice{Instance: &in}, Number: 1}}, roundTrip(func(*http.Request) (*http.Response, error) { return resp, nil }))
-	req := httptest.NewRequest(http.MethodGet, "http://order-core/path", nil)
-	req.Header.Set("Accept", "application/json")
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := t.RoundTrip(req); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-type fixed struct{ pick caller.Pick }
-
-func (f fixed) Pick(context.Context, string) (caller.Pick, error) { return f.pick, nil }
-func (f fixed) Lane(context.Context) route.Query                  { return route.Query{Env: "t2", Base: "t0"} }
-
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 
-// picks is a Picker over a list that a test sets. It knows environments and
+// picks is a guard.Caller over a list that a test sets. It knows environments and
 // nothing else of a caller.Caller.
 type picks struct {
 	own route.Query
@@ -30,6 +31,13 @@ type picks struct {
 	all    []discovery.Instance
 	number uint64
 	lanes  []route.Query // of the picks so far
+	ended  []end         // what was told of them
+}
+
+// end is how an attempt ended.
+type end struct {
+	at string
+	o  caller.Outcome
 }
 
 func (p *picks) set(number uint64, all ...discovery.Instance) {
@@ -64,6 +72,34 @@ func (p *picks) Pick(ctx context.Context, service string) (caller.Pick, error) {
 		}
 	}
 	return caller.Pick{}, &route.NoMatch{Service: service, Lane: lane, Known: len(p.all)}
+}
+
+func (p *picks) PickOther(ctx context.Context, service string, not *discovery.Instance) (caller.Pick, error) {
+	for range 16 {
+		if pick, err := p.Pick(ctx, service); err != nil || pick.Instance.Address != not.Address {
+			return pick, err
+		}
+	}
+	return p.Pick(ctx, service)
+}
+
+func (p *picks) Done(_ context.Context, pick *caller.Pick, o caller.Outcome) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = append(p.ended, end{pick.Instance.Address.String(), o})
+}
+
+func (p *picks) Refused(context.Context, string) string { return "abc-1" }
+
+// outcomes are those that were told so far, as words.
+func (p *picks) outcomes() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []string
+	for _, e := range p.ended {
+		all = append(all, e.o.String())
+	}
+	return strings.Join(all, " ")
 }
 
 // instance is a server of a service in an environment.

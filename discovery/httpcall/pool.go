@@ -1,28 +1,39 @@
 package httpcall
 
 import (
+	"context"
 	"crypto/tls"
+	"maps"
 	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"dispatch.example/dispatch/discovery"
+	"dispatch.example/dispatch/discovery/guard"
 )
 
 const (
-	// dialTimeout is what callers give a connection: three that fail put an instance out.
-	dialTimeout = 500 * time.Millisecond
 	// handshakeTimeout is what TLS may take on top.
 	handshakeTimeout = 3 * time.Second
 	// idleFor is how long a connection without a call is kept.
 	idleFor = 90 * time.Second
 	// maxIdle connections to one instance are kept: as many as calls at one time.
 	maxIdle = 64
+	// silentFor is how long the other side of a connection may leave unacknowledged what
+	// was sent. Without it Linux sends again for a quarter of an hour.
+	silentFor = 3 * time.Second
 )
+
+// probes find a peer that is gone while a call waits for its answer, in 8 s.
+func probes() net.KeepAliveConfig {
+	return net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: time.Second, Count: 3}
+}
 
 func defaultBase() *http.Transport {
 	return &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext,
+		DialContext:         (&net.Dialer{Timeout: guard.DialLimit, KeepAliveConfig: probes()}).DialContext,
 		TLSHandshakeTimeout: handshakeTimeout,
 		IdleConnTimeout:     idleFor,
 		MaxIdleConnsPerHost: maxIdle,
@@ -34,6 +45,30 @@ func defaultBase() *http.Transport {
 type pool struct {
 	number uint64
 	send   http.RoundTripper
+
+	mu    sync.RWMutex // guards texts
+	texts map[discovery.Address]string
+}
+
+// maxTexts bounds what a pool keeps of instances that came and went.
+const maxTexts = 4096
+
+// text is an address as a URL has it. It is kept, because each call needs it.
+func (p *pool) text(a discovery.Address) string {
+	p.mu.RLock()
+	text := p.texts[a]
+	p.mu.RUnlock()
+	if text != "" {
+		return text
+	}
+	text = a.String()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.texts == nil || len(p.texts) == maxTexts {
+		p.texts = map[discovery.Address]string{}
+	}
+	p.texts[a] = text
+	return text
 }
 
 // pools are those of one service, of which one is in use.
@@ -45,13 +80,43 @@ type pools struct {
 // poolsOf makes what is missing. A name gets here only when it was picked for, so
 // there are no more than services. The empty name is for addresses.
 func (t *Transport) poolsOf(service string) *pools {
-	if all, ok := t.services.Load(service); ok {
-		return all.(*pools)
+	if all := (*t.services.Load())[service]; all != nil {
+		return all
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before := *t.services.Load()
+	if all := before[service]; all != nil {
+		return all
 	}
 	first := &pools{}
 	first.now.Store(newPool(t.base, service, 0))
-	all, _ := t.services.LoadOrStore(service, first)
-	return all.(*pools)
+	all := maps.Clone(before)
+	all[service] = first
+	t.services.Store(&all)
+	return first
+}
+
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+// unconnected is a connection that could not be made.
+type unconnected struct{ error }
+
+// Unwrap is why.
+func (e *unconnected) Unwrap() error { return e.error }
+
+// limited dials as guards have it: within the limit, and with an end to silence.
+func limited(dial dialer) dialer {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, guard.DialLimit)
+		defer cancel()
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, &unconnected{err}
+		}
+		endSilence(conn, silentFor)
+		return conn, nil
+	}
 }
 
 // newPool copies an *http.Transport. Its certificates are for the name that is
@@ -59,7 +124,7 @@ func (t *Transport) poolsOf(service string) *pools {
 func newPool(base http.RoundTripper, service string, number uint64) *pool {
 	transport, ok := base.(*http.Transport)
 	if !ok {
-		return &pool{number, base}
+		return &pool{number: number, send: base}
 	}
 	transport = transport.Clone()
 	if transport.TLSClientConfig == nil {
@@ -68,7 +133,24 @@ func newPool(base http.RoundTripper, service string, number uint64) *pool {
 	if transport.TLSClientConfig.ServerName == "" {
 		transport.TLSClientConfig.ServerName = service
 	}
-	return &pool{number, transport}
+	if service != "" {
+		limit(transport)
+	}
+	return &pool{number: number, send: transport}
+}
+
+// limit changes how a Transport dials, but for the functions that net/http advises
+// against.
+func limit(t *http.Transport) {
+	if t.DialContext == nil && t.Dial == nil { //nolint:staticcheck // whoever sets it has it
+		t.DialContext = (&net.Dialer{KeepAliveConfig: probes()}).DialContext
+	}
+	if t.DialContext != nil {
+		t.DialContext = limited(t.DialContext)
+	}
+	if t.DialTLSContext != nil {
+		t.DialTLSContext = limited(t.DialTLSContext)
+	}
 }
 
 // poolFor is the pool for a pick. Rules that are newer than the pool replace it:
@@ -93,10 +175,9 @@ func (t *Transport) poolFor(service string, number uint64) *pool {
 
 // CloseIdleConnections closes connections that no call uses.
 func (t *Transport) CloseIdleConnections() {
-	t.services.Range(func(_, all any) bool {
-		all.(*pools).now.Load().close()
-		return true
-	})
+	for _, all := range *t.services.Load() {
+		all.now.Load().close()
+	}
 }
 
 func (p *pool) close() {

@@ -164,7 +164,7 @@ func TestCallInWorkSurvivesNewRules(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w, p, transport, all := pooled(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			time.Sleep(5 * time.Second)
+			time.Sleep(2 * time.Second)
 			_, _ = w.Write([]byte("done"))
 		}))
 		defer w.end()
@@ -179,7 +179,7 @@ func TestCallInWorkSurvivesNewRules(t *testing.T) {
 			answers <- text
 		}()
 		time.Sleep(time.Second)
-		each(t, p, transport, 8, all[1]) // takes 5 s; the first ends meanwhile
+		each(t, p, transport, 8, all[1]) // takes 2 s; the first ends meanwhile
 		if text := <-answers; text != "done" {
 			t.Errorf("the call in work: %s", text)
 		}

@@ -2,14 +2,23 @@ package httpcall
 
 import (
 	"net/http"
+	"strings"
 	"sync/atomic"
 
 	"dispatch.example/dispatch/discovery/baggage"
+	"dispatch.example/dispatch/discovery/trace"
 	"dispatch.example/dispatch/internal/fault"
 )
 
-// Middleware puts the lane of each request into its context, where it counts before
-// the process's own. A request whose lane cannot be read is answered with 422.
+// The headers of W3C trace context.
+const (
+	traceParent = "Traceparent"
+	traceState  = "Tracestate"
+)
+
+// Middleware puts the lane and the trace of each request into its context. The lane
+// counts before the process's own. A request whose lane cannot be read is answered
+// with 422; a trace that cannot be read is a new one.
 func Middleware(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, err := baggage.In(r.Context(), r.Header[baggage.Header], r.Header.Get(baggage.PersonHeader))
@@ -17,6 +26,7 @@ func Middleware(next http.Handler) http.Handler {
 			fault.Write(w, err)
 			return
 		}
+		ctx = trace.In(ctx, strings.Join(r.Header[traceParent], ","), strings.Join(r.Header[traceState], ","))
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
