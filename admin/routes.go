@@ -92,6 +92,12 @@ func (a *API) innerRoutes(api huma.API) {
 	route(api, a, endpoint{http.MethodPost, "/rules", "apply-rules", "", "Publish all rules of the region, for all callers at once"}, a.applyRules)
 	route(api, a, endpoint{http.MethodPost, "/rules/approve", "approve-rules", "", "Sign changes of key services that somebody else publishes"}, a.approveRules)
 	route(api, a, endpoint{http.MethodPost, "/rules/switch", "switch-rules", "", "Throw the kill switch of the region, or take it back"}, a.switchRules)
+	route(api, a, endpoint{http.MethodGet, "/rules/grays", "list-inner-grays", "", "Versions of services that grow by steps"}, a.innerGrays)
+	route(api, a, endpoint{http.MethodGet, "/rules/grays/{service}/{env}", "show-inner-gray", "", "One version that grows: its step, and what callers make of it"}, a.innerGray)
+	route(api, a, endpoint{http.MethodPost, "/rules/grays/{service}/{env}", "start-inner-gray", "", "Let a new version take its first step, for all callers at once"}, a.startInnerGray)
+	route(api, a, endpoint{http.MethodPost, "/rules/grays/{service}/{env}/step", "step-inner-gray", "", "Take the next step, or one that is named"}, a.stepInnerGray)
+	route(api, a, endpoint{http.MethodPost, "/rules/grays/{service}/{env}/approve", "approve-inner-gray", "", "Sign the start of a version of a key service that somebody else begins"}, a.approveInnerGray)
+	route(api, a, endpoint{http.MethodPost, "/rules/grays/{service}/{env}/abort", "abort-inner-gray", "", "Take everything back from the new version: callers follow the rule as Git has it, at once"}, a.abortInnerGray)
 	route(api, a, endpoint{http.MethodGet, "/calls/{id}", "explain-call", "", "Why an internal call went where it went"}, a.explainCall)
 }
 

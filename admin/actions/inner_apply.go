@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -52,39 +51,16 @@ func (a *Actions) ApplyRules(ctx context.Context, w Write, in RulesInput) (Rules
 
 // mayApply is an error unless the actor may publish exactly this.
 func (a *Actions) mayApply(ctx context.Context, actor Actor, in RulesInput, p *proposal) error {
-	author := rules.Actor{Name: actor.Name, Administrator: slices.Contains(actor.Roles, Administrator)}
-	if err := rules.MayChange(author, p.head.set(), p.set); err != nil {
+	if err := a.mayChange(actor, p); err != nil {
 		return err
 	}
 	if err := removed(in, p.head.set(), p.set, p.Changes); err != nil {
 		return err
 	}
-	if len(p.Needs) == 0 {
-		return nil
+	if p.running != nil {
+		return p.running
 	}
-	if !a.FourEyes {
-		p.Warnings = append(p.Warnings, fault.Problem{Detail: strings.Join(p.Needs, ", ") + " take a second person; one decided, for four eyes are off"})
-		return nil
-	}
-	signed, err := a.rulesSigned(ctx, p.digest)
-	if err != nil {
-		return err
-	}
-	for _, who := range signed {
-		if err = a.another(ctx, actor, "this change", who); err == nil {
-			err = a.another(ctx, Actor{Name: who}, "this change", actor.Name)
-		}
-		if err == nil {
-			return nil
-		}
-	}
-	if err != nil {
-		return err
-	}
-	refusal := fault.New(fault.Denied, "approval_required", "the rules of %s take a second person; nothing was changed", strings.Join(p.Needs, ", ")).
-		WithHint("somebody with the role approver looks at the same files and signs them: dispatchctl rules approve DIR --digest " + p.Digest + "; then publish again")
-	refusal.Data = p.RulesCheck
-	return refusal
+	return a.signedByAnother(ctx, actor, p, "dispatchctl rules approve DIR --digest "+p.Digest)
 }
 
 // removed is an error when rules or groups would go and nobody said that they may:
@@ -167,34 +143,14 @@ func (a *Actions) commitRules(ctx context.Context, w Write, action string, p pro
 // ApproveRules signs what LintRules showed, for ApplyRules by somebody else.
 func (a *Actions) ApproveRules(ctx context.Context, w Write, in RulesInput, digest string) (RulesCheck, error) {
 	return remembered(ctx, a, w, asked{approvedRules, []any{in, digest}}, func(w Write) (RulesCheck, error) {
-		seen, err := readDigest(digest)
-		if err != nil {
-			return RulesCheck{}, err
-		}
 		p, err := a.propose(ctx, in)
+		if err == nil {
+			err = p.running
+		}
 		if err != nil {
 			return RulesCheck{}, err
 		}
-		switch {
-		case seen != p.digest:
-			e := fault.New(fault.Conflict, "other_digest", "these files after release %d have the digest %s, not the one that was seen", p.Base, p.digest).
-				WithHint("look at the difference (dispatchctl rules diff), then sign the digest that it shows")
-			e.Data = p.RulesCheck
-			return RulesCheck{}, e
-		case len(p.Needs) == 0:
-			return RulesCheck{}, fault.New(fault.Conflict, "no_approval_needed", "no key service is among the changes").
-				WithHint("publish them: dispatchctl rules apply")
-		}
-		stream := rules.Stream(a.Region)
-		p.Approved = w.Actor.Name
-		c := w.change(approvedRules, stream)
-		if c.Details, err = json.Marshal(map[string]any{"digest": p.Digest, "base": p.Base, "needs": p.Needs, "changes": p.Changes}); err != nil {
-			return RulesCheck{}, fmt.Errorf("write audit details of %s: %w", approvedRules, err)
-		}
-		if err := w.remember(p.RulesCheck); err != nil {
-			return RulesCheck{}, err
-		}
-		return p.RulesCheck, a.Ledger.Approve(ctx, ledger.Approval{Kind: ledger.OfRules, ID: stream, Digest: p.digest, Author: stream}, c)
+		return a.signRules(ctx, w, p, signature{approvedRules, digest})
 	})
 }
 

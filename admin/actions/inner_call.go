@@ -89,7 +89,7 @@ func (a *Actions) tableOf(ctx context.Context, pick ledger.Pick) (*route.Table, 
 		if err != nil {
 			return nil, err
 		}
-		in.Rules = rulesOf(*m.Rules, in.Service)
+		in.Rules = rulesOf(m.Rules.Effective(), in.Service)
 	}
 	return route.Compile(in), nil
 }

@@ -32,6 +32,7 @@ type MapCell struct {
 	Env      string       `json:"env"`
 	Cluster  string       `json:"cluster"`
 	Rule     *rules.Rule  `json:"rule,omitempty" doc:"none: callers reach all versions in their own cluster and region"`
+	Gray     *rules.Gray  `json:"gray,omitempty" doc:"what a new version takes of the rule meanwhile"`
 	Shadowed []string     `json:"shadowed,omitempty"`
 	Group    string       `json:"group,omitempty" doc:"prefix of the group that owns the rule"`
 	Key      bool         `json:"key" doc:"its rules need a second person"`
@@ -99,7 +100,7 @@ func instancesOf(v *directory.View, service string) []directory.Instance {
 // cells are those of one service, by env and cluster.
 func (h rulesHead) cells(region, service string, instances []directory.Instance) (cells []MapCell) {
 	set := h.set()
-	in := route.Input{Service: service, Rules: rulesOf(set, service), Number: h.number, Direct: set.Direct}
+	in := route.Input{Service: service, Rules: rulesOf(set.Effective(), service), Number: h.number, Direct: set.Direct}
 	in.Instances, in.Scale = candidates(instances)
 	for _, env := range envs(in) {
 		found := set.For(service, env)
@@ -108,6 +109,9 @@ func (h rulesHead) cells(region, service string, instances []directory.Instance)
 			cell := MapCell{Service: service, Env: env, Cluster: cluster}
 			if group, ok := set.Owner(service); ok {
 				cell.Group, cell.Key = group.Prefix, slices.Contains(group.Key, service)
+			}
+			if g, runs := set.Gray(service, env); runs {
+				cell.Gray = &g
 			}
 			for i := range found {
 				if i == 0 {

@@ -119,9 +119,10 @@ func (a *Actions) RegionRules(ctx context.Context, _ Actor) (RulesView, error) {
 
 // proposal is a folder of rules that has no mistakes.
 type proposal struct {
-	head   rulesHead
-	set    rules.Set
-	digest release.Digest
+	head    rulesHead
+	set     rules.Set
+	digest  release.Digest
+	running error // a gray that runs by a rule that would change; nil: none stands in the way
 	RulesCheck
 }
 
@@ -149,31 +150,32 @@ func (a *Actions) propose(ctx context.Context, in RulesInput) (proposal, error) 
 	if err != nil {
 		return proposal{}, err
 	}
-	set.Direct = h.set().Direct // files say nothing of the switch
+	set.Direct = h.set().Direct // files say nothing of the switch, nor of grays
+	set, running := set.Carry(h.set())
 	older, err := a.lint(h.set(), set, v)
 	if err != nil {
 		return proposal{}, err
 	}
-	p := proposal{head: h, set: set, RulesCheck: RulesCheck{Region: a.Region, Base: h.number, Changes: orNone(rules.Diff(h.set(), set)), Warnings: append(doubts(set, v), older...)}}
+	p := a.proposalOf(h, set)
+	p.running, p.Warnings = running, slices.Concat(inTheWay(running), doubts(set, v), older)
 	if p.digest, err = digestOfRules(a.Region, h.number, set); err != nil {
 		return proposal{}, err
 	}
 	p.Digest = p.digest.String()
-	for _, d := range p.Changes {
-		if d.Key && !slices.Contains(p.Needs, d.Service) {
-			p.Needs = append(p.Needs, d.Service)
-		}
+	return p, a.needsAnother(ctx, &p)
+}
+
+// inTheWay are the grays that keep rules from being published, for who only looks.
+func inTheWay(running error) []fault.Problem {
+	e, ok := errors.AsType[*fault.Error](running)
+	if !ok {
+		return nil
 	}
-	if len(p.Needs) > 0 {
-		signed, err := a.rulesSigned(ctx, p.digest)
-		if err != nil {
-			return proposal{}, err
-		}
-		if len(signed) > 0 {
-			p.Approved = signed[0]
-		}
+	all := slices.Clone(e.Problems)
+	for i := range all {
+		all[i].Hint = e.Hint
 	}
-	return p, nil
+	return all
 }
 
 // lint is what is wrong with the meaning of a set. What is wrong with a rule that
@@ -188,11 +190,15 @@ func (a *Actions) lint(before, set rules.Set, v *directory.View) (warnings []fau
 		}
 		problems = append(problems, p)
 	}
-	err = problems.Err("invalid_rules", "the rules have mistakes; nothing was changed")
+	return warnings, withAway(problems.Err("invalid_rules", "the rules have mistakes; nothing was changed"), v)
+}
+
+// withAway adds which registries are away to what was compared with the others.
+func withAway(err error, v *directory.View) error {
 	if e, ok := errors.AsType[*fault.Error](err); ok && len(away(v)) > 0 {
 		e.Hint = "registries are away, and what they hold is not known now: " + strings.Join(named(away(v)), "; ")
 	}
-	return warnings, err
+	return err
 }
 
 // follows says whether callers follow already what a file says.

@@ -71,6 +71,8 @@ var permits = map[string][]string{
 	"list-audit": anyone, "verify-audit": anyone, "export-audit": anyone,
 
 	"show-directory": anyone, "show-map": anyone, "show-rules": anyone, "export-envoy": anyone, "lint-rules": {Pipeline, ReleaseEngineer, OnCall, Approver},
+	"list-inner-grays": anyone, "show-inner-gray": anyone, "start-inner-gray": {Pipeline, ReleaseEngineer}, "step-inner-gray": {Pipeline, ReleaseEngineer},
+	"approve-inner-gray": approvers, "abort-inner-gray": {Pipeline, OnCall, ReleaseEngineer, BreakGlass},
 	"apply-rules": {Pipeline}, "approve-rules": approvers, "switch-rules": {OnCall, BreakGlass},
 	"judge-instance": onCall, "explain-call": {OnCall, ReleaseEngineer},
 

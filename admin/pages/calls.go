@@ -51,7 +51,7 @@ func (v *visit) callAnswer(explained actions.CallExplained) *callAnswer {
 		return a
 	}
 	if ex.Rule != nil {
-		a.Rule = ruleText(*ex.Rule)
+		a.Rule = ex.Rule.Text()
 	}
 	var shares []float64
 	for _, side := range ex.Sides {

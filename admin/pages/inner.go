@@ -4,13 +4,10 @@ import (
 	"cmp"
 	"net/url"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"dispatch.example/dispatch/admin/actions"
 	"dispatch.example/dispatch/discovery/directory"
-	"dispatch.example/dispatch/discovery/rules"
 	"dispatch.example/dispatch/internal/fault"
 )
 
@@ -143,34 +140,4 @@ func (v *visit) verdictOf() verdict {
 	d := verdict{Reason: form.Get("reason"), VerdictInput: actions.VerdictInput{Service: form.Get("service"), ID: form.Get("id"), Address: form.Get("address"), Do: form.Get("do")}}
 	d.Started, _ = time.Parse(time.RFC3339Nano, form.Get("started")) // zero: the entry says no time, or it does not fit
 	return d
-}
-
-// ruleText is a rule as its file has it.
-func ruleText(r rules.Rule) string {
-	var b strings.Builder
-	b.Grow(256) // a usual one
-	b.WriteString("service: " + scalar(r.Service) + "\nupdated: " + r.Updated.UTC().Format(time.RFC3339) +
-		"\nselector: {cluster: " + scalar(r.Selector.Cluster) + ", region: " + scalar(r.Selector.Region) + ", env: " + scalar(r.Selector.Env) +
-		"}\nstrategy: {version: " + scalar(r.Strategy.Version) + ", weight: " + strconv.Itoa(r.Strategy.Weight) + "}\n")
-	if f := r.Fallback; f != nil {
-		b.WriteString("fallback: {version: " + scalar(f.Version) + ", weight: " + strconv.Itoa(f.Weight))
-		if c := f.Condition; c != nil {
-			b.WriteString(`, condition: "` + c.Metric + " " + c.Operator + " " + strconv.FormatFloat(c.Number, 'f', -1, 64) + `"`)
-		}
-		b.WriteString("}\n")
-	}
-	return b.String()
-}
-
-// scalar quotes what YAML would read as something else than a text: 2.10 is a number.
-func scalar(text string) string {
-	plain := text != "" && !slices.Contains([]string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}, strings.ToLower(text))
-	for i, c := range text {
-		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
-		plain = plain && (letter || i > 0 && (c >= '0' && c <= '9' || strings.ContainsRune("._-/", c)))
-	}
-	if plain {
-		return text
-	}
-	return strconv.Quote(text)
 }

@@ -157,14 +157,14 @@ func TestRuleTextIsARuleFile(t *testing.T) {
 	odd.Selector.Cluster, odd.Strategy.Weight = "no", 0
 	odd.Fallback = &rules.Fallback{Version: "1e3", Weight: 10000}
 	for _, r := range append(set.Rules, odd) {
-		got, err := rules.Parse([]rules.File{{Name: "one.yaml", Text: ruleText(r)}})
+		got, err := rules.Parse([]rules.File{{Name: "one.yaml", Text: r.Text()}})
 		if err != nil {
-			t.Errorf("%s is no file of a rule: %v", ruleText(r), err)
+			t.Errorf("%s is no file of a rule: %v", r.Text(), err)
 			continue
 		}
 		want := r
 		want.File = "one.yaml"
-		if text := ruleText(got.Rules[0]); text != ruleText(want) || got.Rules[0].ID() != want.ID() || got.Rules[0].Selector != want.Selector || got.Rules[0].Strategy != want.Strategy {
+		if text := got.Rules[0].Text(); text != want.Text() || got.Rules[0].ID() != want.ID() || got.Rules[0].Selector != want.Selector || got.Rules[0].Strategy != want.Strategy {
 			t.Errorf("%+v came back as %+v", want, got.Rules[0])
 		}
 	}

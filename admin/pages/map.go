@@ -68,7 +68,7 @@ type mapCell struct {
 }
 
 // Text is the rule's file.
-func (c mapCell) Text() string { return ruleText(*c.Rule) }
+func (c mapCell) Text() string { return c.Rule.Text() }
 
 // mapPart is one version and its piece of the bar.
 type mapPart struct {

@@ -295,7 +295,7 @@ func (p *servicePage) group(v *visit, instances []directory.Instance, all []rule
 	}
 	for _, r := range all {
 		g := in(r.Selector.Env)
-		if one := (ruled{r, ruleText(r)}); g.Rule == nil {
+		if one := (ruled{r, r.Text()}); g.Rule == nil {
 			g.Rule = &one
 		} else {
 			g.Shadowed = append(g.Shadowed, one)

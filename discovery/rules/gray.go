@@ -177,7 +177,7 @@ func (s Set) Carry(before Set) (Set, error) {
 func (g Gray) check(r Rule) findings {
 	var f findings
 	f.value("version", g.Version)
-	const steps = "write percents that rise, such as 5,20,50,100"
+	const steps = "write percents that rise up to 100, such as 5,20,50,100"
 	if len(g.Steps) == 0 || len(g.Steps) > maxSteps {
 		f.add("steps", steps, "are %d, from 1 to %d are allowed", len(g.Steps), maxSteps)
 	}
@@ -187,6 +187,9 @@ func (g Gray) check(r Rule) findings {
 			f.add("steps["+strconv.Itoa(i)+"]", steps, "%d is not above %d and at most %d", step, last, allOf)
 		}
 		last = step
+	}
+	if len(f) == 0 && last != allOf {
+		f.add("steps", steps, "end at %d, and a gray ends with everything or with nothing", last)
 	}
 	if len(f) == 0 && !slices.Contains(g.Steps, g.Share) {
 		f.add("share", "the shares of a gray are its steps", "%d %% is none of the steps", g.Share)

@@ -112,6 +112,7 @@ func TestWithGrayRefuses(t *testing.T) {
 		{"a step of 0", "", func(g *Gray) { g.Steps = []int{0, 5} }, "bad_gray", "steps[0]"},
 		{"steps that fall", "", func(g *Gray) { g.Steps = []int{5, 50, 20} }, "bad_gray", "steps[2]"},
 		{"a step above all", "", func(g *Gray) { g.Steps = []int{5, 101} }, "bad_gray", "steps[1]"},
+		{"steps that stop before all", "", func(g *Gray) { g.Steps = []int{5, 20} }, "bad_gray", "steps"},
 		{"A36: other steps", "", func(g *Gray) { g.Steps, g.Share = []int{10, 30, 50, 100}, 10 }, "", ""},
 		{"a share between steps", "", func(g *Gray) { g.Share = 7 }, "bad_gray", "share"},
 		{"a share of 0, which is an abort", "", func(g *Gray) { g.Share = 0 }, "bad_gray", "share"},
