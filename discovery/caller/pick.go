@@ -63,10 +63,7 @@ func (c *Caller) pick(ctx context.Context, service string, not *discovery.Instan
 	e := s.now.Load()
 	p := Pick{Number: e.in.Number, draw: draw, slot: s, entry: e}
 	err := c.choose(&p.Choice, e, lane, draw)
-	for range redraws {
-		if not == nil || err != nil || p.Instance.Address != not.Address {
-			break
-		}
+	for n := 0; not != nil && n < redraws && err == nil && p.Instance.Address == not.Address; n++ {
 		p.draw = rand.Uint64()
 		err = c.choose(&p.Choice, e, lane, p.draw)
 	}

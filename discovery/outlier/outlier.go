@@ -28,8 +28,12 @@
 //	   │  └────────────────── three calls went well ──────────┘
 //
 // On trial it has a tenth of its weight. Five minutes after it was let back the count
-// of terms starts anew. An answer from one that is out as unreachable (the table had
-// nobody else) brings its dial forward, and that dial costs it nothing if it fails.
+// of terms starts anew.
+//
+// Where nobody of a group is left the table lets all serve, and all have long terms
+// when what cut them off ends. The first one back would get everything. So an answer
+// from one that is unreachable, while nobody of its group serves, brings its dial
+// forward; that dial costs it nothing if it fails.
 //
 // A Watch is counters, has no goroutine and reads no clock: now is an argument. It
 // remembers who is in the list, and for ten minutes who left it while it had a term,
@@ -48,6 +52,7 @@ const (
 	longestTerm  = 5 * time.Minute
 	quietFor     = 5 * time.Minute // after which the next term is a first one
 	rememberFor  = 10 * time.Minute
+	earliest     = 5 * time.Second        // into a term; who flaps is not let back faster
 	dialEvery    = 200 * time.Millisecond // of one instance: three dials are done in half a second
 	defaultShare = 50                     // percent of a group that may be out as failing
 )

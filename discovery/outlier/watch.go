@@ -25,6 +25,9 @@ func New[K comparable]() *Watch[K] {
 // group is the instances that stand in for one another.
 type group struct{ all, unreachable, failing int }
 
+// deserted says whether nobody of several takes a whole weight.
+func (g *group) deserted() bool { return g.all > 1 && g.unreachable+g.failing == g.all }
+
 // phase is where an instance is in its round.
 type phase int
 
@@ -41,7 +44,8 @@ type state struct {
 
 	phase phase
 	kind  Kind
-	until time.Time // of the term
+	since time.Time // when the term began
+	until time.Time
 	term  int       // how many in a row
 	back  time.Time // when it was let back
 
@@ -64,6 +68,21 @@ func (s *state) suspect() bool {
 
 // ill says whether anything is the matter with one that is in the list.
 func (s *state) ill() bool { return s.left.IsZero() && (s.phase != serving || s.suspect()) }
+
+// again is when one that is out may be dialled.
+func (s *state) again() time.Time {
+	if s.early {
+		return s.since.Add(earliest)
+	}
+	return s.until
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
 
 // count adds the instance to its group, or takes it out of it.
 func (s *state) count(by int) {
@@ -134,7 +153,7 @@ func (w *Watch[K]) Note(k K, o Outcome, now time.Time) Change {
 	}
 	switch s.phase {
 	case out:
-		if o == Answered && s.kind == NoConnection && !s.early {
+		if o == Answered && s.kind == NoConnection && !s.early && s.group.deserted() {
 			s.early = true
 			return Change{Step: Suspected}
 		}
@@ -201,7 +220,7 @@ func (w *Watch[K]) putOut(k K, s *state, kind Kind, now time.Time) Change {
 	}
 	s.term++
 	*s = state{group: s.group, phase: out, kind: kind, term: s.term, back: s.back, dialing: s.dialing, rests: s.rests,
-		until: now.Add(min(time.Duration(s.term)*termFor, longestTerm))}
+		since: now, until: now.Add(min(time.Duration(s.term)*termFor, longestTerm))}
 	s.count(1)
 	w.triage(k, s)
 	return Change{Step: PutOut, Kind: kind, Until: s.until, Term: s.term}
@@ -268,12 +287,8 @@ func (w *Watch[K]) redialed(k K, s *state, connected bool, now time.Time) Change
 func (w *Watch[K]) Due(most int, now time.Time) (keys []K, next time.Time) {
 	for k, s := range w.ill {
 		at := s.rests
-		if s.phase == out && !s.early && s.until.After(at) {
-			at = s.until
-		}
-		if s.left.IsZero() {
-			s.left, s.group = now, &group{}
-			w.triage(k, s)
+		if s.phase == out {
+			at = later(at, s.again())
 		}
 		switch {
 		case s.dialing, s.phase == trial:
