@@ -16,10 +16,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"dispatch.example/dispatch/internal/signed"
 	"dispatch.example/dispatch/internal/testenv"
 )
 
@@ -412,11 +414,13 @@ func TestAReplicaThatNobodyHearsIsNamed(t *testing.T) {
 	control := start(t, append([]string{"--demo", "--data", data, "--replica-id", "control-" + t.Name()}, place...)...)
 	dir, flags := edgeFiles(t, data)
 	token := filepath.Join(dir, "keys", "fleet.token")
-	right, err := os.ReadFile(token)
+	right, err := signed.ReadTokens(token)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(token, []byte(strings.Repeat("w", len(bytes.TrimSpace(right)))+"\n"), 0o600); err != nil {
+	wrong := []byte(right[0])
+	slices.Reverse(wrong)
+	if err := signed.WriteTokens(token, string(wrong)); err != nil {
 		t.Fatal(err)
 	}
 	flags = append(append(flags, "--replica-id", "edge-"+t.Name()), place...)
@@ -426,7 +430,7 @@ func TestAReplicaThatNobodyHearsIsNamed(t *testing.T) {
 	control.awaitFleet(regexp.QuoteMeta(named))
 
 	edge.stop()
-	if err := os.WriteFile(token, right, 0o600); err != nil {
+	if err := signed.WriteTokens(token, right...); err != nil {
 		t.Fatal(err)
 	}
 	start(t, flags...)

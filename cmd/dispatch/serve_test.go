@@ -71,7 +71,7 @@ func (p *printed) next() (string, <-chan struct{}) {
 }
 
 // await waits until what was printed matches, and gives the groups.
-func (p *printed) await(t *testing.T, pattern string, ended <-chan int) []string {
+func (p *printed) await(t *testing.T, pattern string, ended chan int) []string {
 	t.Helper()
 	re, limit := regexp.MustCompile(pattern), time.After(30*time.Second)
 	for {
@@ -82,6 +82,7 @@ func (p *printed) await(t *testing.T, pattern string, ended <-chan int) []string
 		select {
 		case <-more:
 		case code := <-ended:
+			ended <- code // whoever stops it waits for this too
 			t.Fatalf("ended with %d before it printed %q:\n%s", code, pattern, text)
 		case <-limit:
 			t.Fatalf("never printed %q:\n%s", pattern, text)
