@@ -37,7 +37,7 @@ func short(d time.Duration) string {
 	case d.Abs() >= time.Millisecond:
 		return d.Round(10 * time.Microsecond).String()
 	}
-	return d.String()
+	return d.Round(time.Microsecond).String()
 }
 
 // keep leaves what a figure was computed from in samples/ROW.csv, in full runs. Each
