@@ -43,7 +43,7 @@ type commands struct {
 	Apply    applyCmd    `cmd:"" group:"Changes" help:"Publish a document, or make a draft of it for a second person."`
 	Diff     diffCmd     `cmd:"" group:"Changes" help:"What release B has changed since release A."`
 	Draft    draftCmd    `cmd:"" group:"Changes" help:"Changes that nobody serves yet: approve, schedule, publish."`
-	Gray     grayCmd     `cmd:"" group:"Changes" help:"Shares that grow by steps."`
+	Gray     grayCmd     `cmd:"" group:"Changes" help:"Shares and versions that grow by steps."`
 	List     listCmd     `cmd:"" group:"Changes" help:"Lists of users and devices."`
 	Host     hostCmd     `cmd:"" group:"Changes" help:"Hosts that people may be sent to."`
 	Releases releasesCmd `cmd:"" group:"Changes" help:"List releases, show one, sign an emergency, adopt what is served after a restore."`
@@ -58,6 +58,7 @@ type commands struct {
 	Traffic  trafficCmd  `cmd:"" group:"Looking" help:"Answers by the minute."`
 	Services servicesCmd `cmd:"" group:"Looking" help:"Services and instances of the region: list, show, queue, and what people decide about them."`
 	Map      mapCmd      `cmd:"" group:"Looking" help:"Who may call whom: rules, versions and their parts of the calls."`
+	Trace    traceCmd    `cmd:"" group:"Looking" help:"Which hop of a request failed, from the logs of all services; asks no server."`
 	Pending  pendingCmd  `cmd:"" group:"Looking" help:"What waits for a second person."`
 	Audit    auditCmd    `cmd:"" group:"Looking" help:"The audit trail: list, export, verify."`
 
@@ -141,8 +142,11 @@ func run(ctx context.Context, args []string, s streams) int {
 		fmt.Fprintf(s.log, "dispatchctl: %v\ntry: %s --help\n", err, helpFor(err))
 		return exitUsage
 	}
-	if parsed.Command() == "completion <shell>" { // asks nobody
+	switch parsed.Command() { // these ask nobody
+	case "completion <shell>":
 		return status(cli.Completion.Run(&program{streams: s}), s.log)
+	case "trace <id>":
+		return status(cli.Trace.Run(&program{streams: s, json: cli.Output == "json"}), s.log)
 	}
 	server, err := cli.open(s.log)
 	if err == nil {

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const aTrace = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+// span is a span ID that is easy to read.
+func span(n int) string { return fmt.Sprintf("%016x", n) }
+
+// hopLine is the line of a request: it ended at a time in milliseconds after eight.
+func hopLine(service string, self, parent, end, took, status int, err string) string {
+	line := map[string]any{"time": fmt.Sprintf("2026-11-30T08:00:00.%03dZ", end), "level": "INFO", "msg": "request", "service": service, "hop": fmt.Sprintf("10.0.0.%d:80", self),
+		"traceId": aTrace, "spanId": span(self), "status": status, "took": took * 1_000_000}
+	if parent > 0 {
+		line["parentSpanId"] = span(parent)
+	}
+	if err != "" {
+		line["err"], line["level"] = err, "ERROR"
+	}
+	text, _ := json.Marshal(line)
+	return string(text) + "\n"
+}
+
+const decisionLine = `{"time":"2026-11-30T08:00:00Z","id":"00112233445566778899aabbccddeeff","traceId":"` + aTrace + `","spanId":"0000000000000001","app":"mobile","release":412,"digest":"ab","reason":"POLICY","policy":"staff","bucket":-1,"region":"sh","endpoint":"sh-main","notes":[]}` + "\n"
+
+// logsOf writes files into a folder; those that end in .gz are packed.
+func logsOf(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		content := []byte(text)
+		if strings.HasSuffix(name, ".gz") {
+			var packed bytes.Buffer
+			w := gzip.NewWriter(&packed)
+			if _, err := w.Write(content); err != nil || w.Close() != nil {
+				t.Fatal(err)
+			}
+			content = packed.Bytes()
+		}
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// traced runs dispatchctl trace without a server and without a token.
+func traced(t *testing.T, dir string, args ...string) printed {
+	t.Helper()
+	var out, log bytes.Buffer
+	exit := run(t.Context(), append([]string{"trace", "--logs", dir}, args...), streams{out: &out, log: &log})
+	return printed{exit, out.String(), log.String()}
+}
+
+// C26: one command names the hop at fault, out of the logs of all.
+func TestTraceNamesTheHopAtFault(t *testing.T) {
+	t.Parallel()
+	dir := logsOf(t, map[string]string{
+		"edge/decisions.log":         decisionLine + strings.Replace(decisionLine, aTrace, strings.Repeat("a", 32), 1),
+		"shop.log":                   "not JSON, though it names " + aTrace + "\n" + hopLine("shop.api", 2, 1, 90, 80, 502, "call order.api: 502"),
+		"order-2026-11-30.log.gz":    hopLine("order.api", 3, 2, 85, 70, 502, "call pay.api: connection refused"),
+		"stock.log":                  hopLine("stock.api", 4, 3, 30, 10, 200, "") + `{"time":"2026-11-30T08:00:00.025Z","level":"ERROR","msg":"cache away","service":"stock.api","traceId":"` + aTrace + `","spanId":"` + span(4) + `","parentSpanId":"` + span(3) + `"}` + "\n",
+		"other.log":                  strings.ReplaceAll(hopLine("other.api", 5, 0, 30, 10, 500, "boom"), aTrace, strings.Repeat("b", 32)),
+		"mentions.log":               `{"msg":"looked for ` + aTrace + `","traceId":"` + strings.Repeat("c", 32) + `","spanId":"` + span(9) + `"}` + "\n",
+		"nested/deeper/picture.jpeg": "\xff\xd8\xff\x00\x00" + strings.Repeat("\x00", 3000),
+	})
+	want := `began 2026-11-30 08:00:00.000Z
+HOP                          START   TOOK  OUTCOME
+dispatch /route              +0s     -     ok, mobile: POLICY by staff, sh/sh-main
+  shop.api 10.0.0.2:80       +10ms   80ms  502, call order.api: 502
+    order.api 10.0.0.3:80    +15ms   70ms  502, call pay.api: connection refused  ← at fault
+      stock.api 10.0.0.4:80  +20ms   10ms  200, cache away
+at fault: order.api 10.0.0.3:80, span 0000000000000003: 502, call pay.api: connection refused
+`
+	for _, id := range []string{aTrace, strings.ToUpper(aTrace), "00-" + aTrace + "-00f067aa0ba902b7-01"} {
+		if got := traced(t, dir, id); got.exit != 0 || got.log != "" || spaces(got.out) != spaces(want) {
+			t.Errorf("%s: exit %d, %s\n%s\nwant\n%s", id, got.exit, got.log, got.out, want)
+		}
+	}
+	var answer struct {
+		TraceID, Fault string
+		Hops           []struct {
+			Service string
+			Depth   int
+			Failed  bool
+		}
+	}
+	if got := traced(t, dir, aTrace, "-o", "json"); json.Unmarshal([]byte(got.out), &answer) != nil || answer.TraceID != aTrace || answer.Fault != span(3) ||
+		len(answer.Hops) != 4 || answer.Hops[3].Depth != 3 || answer.Hops[3].Failed {
+		t.Errorf("%s", got.out)
+	}
+}
+
+// spaces makes any run of blanks one.
+func spaces(s string) string { return regexp.MustCompile(`[ \t]+`).ReplaceAllString(s, " ") }
+
+func TestTraceOfRequestsThatDidNotFail(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ logs, want string }{
+		"the slow one is named": {hopLine("a", 1, 0, 100, 100, 200, "") + hopLine("b", 2, 1, 95, 90, 200, "") + hopLine("c", 3, 2, 20, 10, 200, ""),
+			"most of the time was spent in b 10.0.0.2:80 itself: 80ms of 90ms"},
+		"a refusal is the caller's": {hopLine("a", 1, 0, 100, 100, 422, ""), "no hop failed"},
+		"no line says how long":     {decisionLine, "no hop failed\n"},
+		"a caller without a line":   {hopLine("b", 2, 7, 95, 90, 200, ""), "… called by a hop that wrote no line here"},
+		"a ring":                    {hopLine("a", 1, 2, 10, 5, 200, "") + hopLine("b", 2, 1, 20, 5, 200, "") + hopLine("c", 3, 3, 30, 5, 200, ""), "\n  b 10.0.0.2:80"},
+		"siblings by their start":   {hopLine("a", 1, 0, 100, 100, 200, "") + hopLine("late", 2, 1, 95, 10, 200, "") + hopLine("early", 3, 1, 30, 10, 200, ""), "  early 10.0.0.3:80"},
+		"fields of somebody else": {`{"time":"2026-11-30T08:00:00Z","traceId":"` + aTrace + `","spanId":"` + span(1) + `","status":"fine","took":{},"service":"odd"}` + "\n",
+			"odd"},
+		"times as text":         {strings.Replace(hopLine("a", 1, 0, 100, 0, 200, ""), `"took":0`, `"took":"15ms"`, 1), "15ms"},
+		"no newline at the end": {strings.TrimSpace(hopLine("a", 1, 0, 100, 100, 200, "")), "a 10.0.0.1:80"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := traced(t, logsOf(t, map[string]string{"x.log": c.logs}), aTrace); got.exit != 0 || !strings.Contains(got.out, c.want) {
+				t.Errorf("exit %d, %s\n%s\nwant %s", got.exit, got.log, got.out, c.want)
+			}
+		})
+	}
+}
+
+// Of several that failed the deepest is at fault, whoever logged first.
+func TestTheDeepestFailureIsAtFault(t *testing.T) {
+	t.Parallel()
+	dir := logsOf(t, map[string]string{"x.log": hopLine("a", 1, 0, 100, 100, 500, "") + hopLine("shallow", 2, 1, 10, 5, 503, "") +
+		hopLine("b", 3, 1, 95, 50, 502, "") + hopLine("deep", 4, 3, 90, 40, 500, "disk full") + hopLine("well", 5, 4, 80, 20, 200, "")})
+	if got := traced(t, dir, aTrace); !strings.Contains(got.out, "at fault: deep 10.0.0.4:80, span "+span(4)+": 500, disk full\n") {
+		t.Error(got.out)
+	}
+}
+
+// Exit status 1 and the next step when there is nothing; 64 for what is no trace.
+func TestTraceThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	dir := logsOf(t, map[string]string{"x.log": hopLine("a", 1, 0, 1, 1, 200, "")})
+	if got := traced(t, dir, strings.Repeat("d", 32)); got.exit != exitFailed || !strings.Contains(got.log, "no line of 1 files") || !strings.Contains(got.log, "\ntry: ") {
+		t.Errorf("%+v", got)
+	}
+	for _, id := range []string{"x", aTrace[1:], aTrace + "0", strings.Repeat("g", 32)} {
+		if got := traced(t, dir, id); got.exit != exitUsage || !strings.Contains(got.log, "no trace") {
+			t.Errorf("%s: %+v", id, got)
+		}
+	}
+	if got := traced(t, filepath.Join(dir, "nowhere"), aTrace); got.exit != exitUsage {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Lines of a megabyte are read, longer ones are counted, and what is behind them is
+// found; a file that is no gzip does not stop the rest.
+func TestTraceReadsWhatItCan(t *testing.T) {
+	t.Parallel()
+	long := strings.Replace(hopLine("a", 1, 0, 100, 100, 500, ""), `"msg":"request"`, `"msg":"`+strings.Repeat("x", maxLine-400)+`"`, 1)
+	tooLong := strings.Replace(hopLine("b", 2, 1, 90, 50, 500, ""), `"msg":"request"`, `"msg":"`+strings.Repeat("x", 3*maxLine)+`"`, 1)
+	dir := logsOf(t, map[string]string{"a.log": long + tooLong + hopLine("c", 3, 1, 80, 20, 500, "")})
+	if err := os.WriteFile(filepath.Join(dir, "broken.gz"), []byte("no gzip"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := traced(t, dir, aTrace)
+	if got.exit != 0 || !strings.Contains(got.log, "broken.gz") || !strings.Contains(got.log, "left out 1 lines") ||
+		!strings.Contains(got.out, "at fault: c ") || strings.Contains(got.out, "b 10.0.0.2") || !strings.Contains(got.out, "a 10.0.0.1") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// However many hops a trace has, the number that is kept is bounded.
+func TestTraceKeepsABoundedNumberOfHops(t *testing.T) {
+	t.Parallel()
+	var lines strings.Builder
+	for n := range maxHops + 3 {
+		lines.WriteString(hopLine("a", n+1, n, n%1000, 0, 200, "")) // each calls the next: the deepest tree there is
+	}
+	if got := traced(t, logsOf(t, map[string]string{"x.log": lines.String()}), aTrace); got.exit != 0 || !strings.Contains(got.log, "3 of hops") {
+		t.Errorf("exit %d, %s", got.exit, got.log)
+	}
+}
+
+// What services write does not command the terminal.
+func TestTracesDoNotCommandTheTerminal(t *testing.T) {
+	t.Parallel()
+	dir := logsOf(t, map[string]string{"x.log": hopLine("a\x1b]0;owned\a", 1, 0, 10, 5, 500, "bad\x1b[2J\nat fault: somebody else")})
+	if got := traced(t, dir, aTrace); strings.ContainsAny(got.out, "\x1b\a") || strings.Contains(got.out, "\nat fault: somebody else") || strings.Count(got.out, "\n") != 4 {
+		t.Errorf("%q", got.out)
+	}
+}
