@@ -9,6 +9,9 @@
 //	GET /?path=order.api&n=1000      makes a thousand calls and counts where they went
 //	GET /?path=order.api&keep=true   also says under which ID the decision is recorded
 //
+// Each request is one line on standard error, with the IDs of its trace: dispatchctl
+// trace reads them.
+//
 // Its port control answers GET /healthz, and POST /direct?on=true throws the kill
 // switch of this process.
 package main
@@ -39,6 +42,7 @@ import (
 	"dispatch.example/dispatch/discovery/heartbeat"
 	"dispatch.example/dispatch/discovery/httpcall"
 	"dispatch.example/dispatch/discovery/route"
+	"dispatch.example/dispatch/discovery/trace"
 	"dispatch.example/dispatch/internal/signed"
 )
 
@@ -85,7 +89,7 @@ func run(ctx context.Context, args []string) error {
 	if err := c.parse(args); err != nil {
 		return err
 	}
-	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	log := slog.New(trace.Handler(slog.NewJSONHandler(os.Stderr, nil))).With("service", c.server+".api")
 	self, err := discovery.FromEnv(os.Getenv)
 	if err != nil {
 		return err
@@ -99,7 +103,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	h := &hop{server: c.server, self: self, calls: calls, client: &http.Client{Transport: httpcall.New(calls, nil), Timeout: 3 * time.Second}}
+	h := &hop{server: c.server, self: self, calls: calls, log: log, client: &http.Client{Transport: httpcall.New(calls, nil), Timeout: 3 * time.Second}}
 	api, err := new(net.ListenConfig).Listen(ctx, "tcp", c.listen)
 	if err != nil {
 		return fmt.Errorf("-listen: %w", err)
@@ -202,6 +206,7 @@ type hop struct {
 	self            discovery.Self
 	calls           *caller.Caller
 	client          *http.Client
+	log             *slog.Logger
 	inWork          atomic.Int64
 }
 
@@ -223,10 +228,30 @@ type trip struct {
 	Errors map[string]int `json:"errors,omitempty"`
 }
 
-// answer says where this is, and calls on.
+// answer says where this is and where its calls went, and writes one line about it.
 func (h *hop) answer(w http.ResponseWriter, r *http.Request) {
+	start, status := time.Now(), http.StatusOK
+	t, err := h.travel(r)
+	if err != nil {
+		status = http.StatusBadGateway
+		http.Error(w, err.Error(), status)
+	} else {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(t) // whoever is gone reads nothing
+	}
+	line := []slog.Attr{slog.String("hop", h.address), slog.String("path", r.FormValue("path")),
+		slog.Int("status", status), slog.Duration("took", time.Since(start))}
+	if err != nil {
+		h.log.LogAttrs(r.Context(), slog.LevelError, "request failed", append(line, slog.String("err", err.Error()))...)
+		return
+	}
+	h.log.LogAttrs(r.Context(), slog.LevelInfo, "request", line...)
+}
+
+// travel calls on.
+func (h *hop) travel(r *http.Request) (t trip, err error) {
 	lane := caller.LaneOf(r.Context())
-	t := trip{Places: []place{{h.server, h.self.Env, h.self.Version, h.self.Region, h.address, lane.Env}}}
+	t = trip{Places: []place{{h.server, h.self.Env, h.self.Version, h.self.Region, h.address, lane.Env}}}
 	next, rest, _ := strings.Cut(r.FormValue("path"), ",")
 	ctx := r.Context()
 	if r.FormValue("keep") == "true" {
@@ -238,8 +263,7 @@ func (h *hop) answer(w http.ResponseWriter, r *http.Request) {
 	case many == 0:
 		onward, err := h.call(ctx, next, rest)
 		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadGateway)
-			return
+			return t, err
 		}
 		t.Places, t.ID = append(t.Places, onward.Places...), onward.ID
 	default:
@@ -254,8 +278,7 @@ func (h *hop) answer(w http.ResponseWriter, r *http.Request) {
 			t.Counts[strings.Join([]string{last.Env, last.Version, last.Address}, " ")]++
 		}
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(t) // whoever is gone reads nothing
+	return t, nil
 }
 
 // call calls a service by its name.
