@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"dispatch.example/dispatch/internal/fault"
@@ -175,6 +176,24 @@ type Waiting struct {
 	Schedules  map[string]int // drafts by state: scheduled, suspended
 	Unreviewed int            // emergencies that nobody signed
 	Oldest     time.Time      // of them; zero: there is none
+	Drilled    time.Time      // the newest drill in the audit trail; zero: there is none
+}
+
+// drillReason is how dispatchctl drill begins the reason of its two swaps.
+const drillReason = "drill: "
+
+// lastDrill is when a swap was last done for practice.
+func (a *Actions) lastDrill(ctx context.Context) (at time.Time, err error) {
+	rows, err := a.Ledger.Audit(ctx, ledger.AuditFilter{Action: SwapEndpoints, Limit: 1000}) // newest first; a month has fewer
+	if err != nil {
+		return time.Time{}, fmt.Errorf("look for the last drill: %w", err)
+	}
+	for _, row := range rows {
+		if strings.HasPrefix(row.Reason, drillReason) {
+			return row.At, nil
+		}
+	}
+	return time.Time{}, nil
 }
 
 const (
@@ -218,6 +237,9 @@ func (r *reminder) count(ctx context.Context) error {
 	}
 	if len(list) > 0 {
 		w.Oldest = list[len(list)-1].Created
+	}
+	if w.Drilled, err = r.actions.lastDrill(ctx); err != nil {
+		return err
 	}
 	if r.actions.Waits != nil {
 		r.actions.Waits(w)
