@@ -39,7 +39,11 @@ func newMetrics(source string, reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(enroll(reg, &m.instances), enroll(reg, &m.problems), enroll(reg, &m.renewals), enroll(reg, &m.writable))
+	err := errors.Join(enroll(reg, &m.instances), enroll(reg, &m.problems), enroll(reg, &m.renewals), enroll(reg, &m.writable))
+	for _, kind := range [...]problemKind{unreachable, refused, noLeader, filtered, indexReset, noIndex, emptyHeld, massDrop, threshold, badFile} {
+		m.problems.WithLabelValues(source, string(kind)) // from 0, so that Prometheus sees the first one rise
+	}
+	return m, err
 }
 
 // enroll registers a collector, or takes the one that is registered already.

@@ -105,7 +105,20 @@ func TestSourcesShareMetrics(t *testing.T) {
 		source.(*consul).metrics.problem(noLeader)
 	}
 	families, err := reg.Gather()
-	if err != nil || len(families) != 1 || families[0].GetMetric()[0].GetCounter().GetValue() != 2 {
-		t.Errorf("%v, %v", families, err)
+	if err != nil || len(families) != 1 {
+		t.Fatalf("%v, %v", families, err)
+	}
+	// The other kinds are there from the start, at 0: a rise from nothing is none to Prometheus.
+	for _, m := range families[0].GetMetric() {
+		want := 0.0
+		if m.GetLabel()[0].GetValue() == string(noLeader) {
+			want = 2
+		}
+		if m.GetCounter().GetValue() != want {
+			t.Errorf("%v, want %v", m, want)
+		}
+	}
+	if n := len(families[0].GetMetric()); n != 10 {
+		t.Errorf("%d kinds are counted, want 10", n)
 	}
 }
