@@ -280,7 +280,8 @@ func (c *Caller) feel(name string, l *list, said map[string]wire.Load) {
 	}
 	fresh := l.heat.hear(l.instances, said, now)
 	l.heat.move(l.instances, of, fresh, now)
-	if c.noteParts(name, l, before) || c.noteShifts(name, before.shifts, l.heat.shifts) {
+	parts, shifts := c.noteParts(name, l, before), c.noteShifts(name, before.shifts, l.heat.shifts)
+	if parts || shifts {
 		c.soil(name)
 	}
 }
