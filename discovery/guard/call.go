@@ -140,7 +140,7 @@ const (
 	UsedUp  Stop = "retries are used up"
 	NoTime  Stop = "too little time left for a connection"
 	Budget  Stop = "retries are a fifth of all calls already"
-	Single  Stop = "single instance"
+	Single  Stop = "single instance that takes calls"
 	Breaker Stop = "the breaker opened"
 	// Those of transports, which do not ask Next then.
 	NotIdempotent Stop = "it may have had its effect, and is not idempotent"
