@@ -26,7 +26,11 @@ type watch struct {
 	mu       sync.Mutex // guards the rest; locked last, held for microseconds
 	outliers *outlier.Watch[fingerprint]
 	grouping grouping // when outliers saw the list
+	at       seats    // of that list; replaced, never changed
 }
+
+// seats say where the watch has the instances of a list, by their place in it.
+type seats map[*discovery.Instance]*outlier.Instance[fingerprint]
 
 // grouping is what the groups of a list depend on.
 type grouping struct {
@@ -50,12 +54,12 @@ func (c *Caller) watchOf(service string) *watch {
 // see tells the watch of a service who is in its list, and who stands in for whom:
 // those of a version where a rule tells versions apart, else those of all versions.
 // c.mu is held.
-func (c *Caller) see(l *list, in route.Input) {
+func (c *Caller) see(l *list, in route.Input) seats {
 	w, g := l.watch, grouping{list: l, edition: l.edition, number: in.Number, direct: in.Direct, isolate: in.Isolate}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.grouping == g {
-		return
+		return w.at
 	}
 	w.grouping = g
 	ruled := map[string]bool{}
@@ -74,7 +78,13 @@ func (c *Caller) see(l *list, in route.Input) {
 		there[fingerprintOf(&l.instances[i])] = at
 	}
 	w.outliers.See(there, c.now())
+	w.at = make(seats, len(l.instances))
+	for i := range l.instances {
+		in := &l.instances[i]
+		w.at[in] = w.outliers.Find(fingerprintOf(in))
+	}
 	c.metrics.showOut(w)
+	return w.at
 }
 
 // unsee empties the list of a service that is gone, and forgets it when nothing is
@@ -86,7 +96,7 @@ func (c *Caller) unsee(service string) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.grouping = grouping{}
+	w.grouping, w.at = grouping{}, nil
 	w.outliers.See(nil, c.now())
 	if w.outliers.Empty() {
 		delete(c.watches, service)

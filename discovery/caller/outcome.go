@@ -40,7 +40,7 @@ func (c *Caller) Done(ctx context.Context, p *Pick, o Outcome) {
 	}
 	s.outcomes.inc(int(o), o.String())
 	if p.entry != nil && p.entry.watch != nil {
-		c.notice(p.entry.watch, fingerprintOf(p.Instance), o)
+		c.notice(p.entry, p.Instance, o)
 	}
 	if o != Answered && o != Canceled {
 		c.recordEnd(ctx, p, o)
@@ -48,13 +48,13 @@ func (c *Caller) Done(ctx context.Context, p *Pick, o Outcome) {
 }
 
 // notice tells the watch how a call ended.
-func (c *Caller) notice(w *watch, k fingerprint, o Outcome) {
-	now := c.now()
+func (c *Caller) notice(e *entry, in *discovery.Instance, o Outcome) {
+	w, at, now := e.watch, e.seats[in], c.now()
 	w.mu.Lock()
-	change := w.outliers.Note(k, o, now)
+	change := w.outliers.Note(at, o, now)
 	w.mu.Unlock()
 	if change.Step != outlier.Same {
-		c.changed(w, k, change)
+		c.changed(w, fingerprintOf(in), change)
 	}
 }
 

@@ -38,6 +38,7 @@ type entry struct {
 	in    route.Input
 	view  route.View
 	watch *watch
+	seats seats        // of the instances in watch
 	named *atomic.Bool // a record names the view
 	sent  *atomic.Bool // and control has the view
 }
@@ -180,12 +181,12 @@ func (c *Caller) input(name string) (next *entry, ok bool) {
 	in := route.Input{Service: name, Home: c.opt.Self, Instances: l.instances, Rules: chapter.rules, Number: chapter.since,
 		Direct: c.direct || c.book.direct || !c.book.known, Isolate: c.isolate}
 	l.watch = c.watchOf(name)
-	c.see(l, in)
+	seats := c.see(l, in)
 	in.Scale = l.scale(time.Now())
 	in.Shift, in.Load = l.heat.shift(chapter.rules)
 	view := route.View{Key: c.prefix + ":" + strconv.FormatUint(c.tables.Add(1), 10), Service: name, Home: in.Home,
 		Digest: l.digest(), Number: in.Number, Direct: in.Direct, Isolate: in.Isolate, Scale: in.Scale, Shift: in.Shift, Load: in.Load}
-	return &entry{in: in, view: view, watch: l.watch, named: &atomic.Bool{}, sent: &atomic.Bool{}}, true
+	return &entry{in: in, view: view, watch: l.watch, seats: seats, named: &atomic.Bool{}, sent: &atomic.Bool{}}, true
 }
 
 // swap compiles a table and takes it into use. If that panics the one in use stays;

@@ -34,7 +34,7 @@ func (l *lab) list(n int) {
 // note tells so many outcomes of instance k, and returns the last change.
 func (l *lab) note(k int, o Outcome, times int) (c Change) {
 	for range times {
-		if change := l.Note(k, o, l.now); change.Step != Same {
+		if change := l.Note(l.Find(k), o, l.now); change.Step != Same {
 			c = change
 		}
 	}
@@ -619,8 +619,12 @@ func mapValues(m map[discovery.Coordinates]*group) (all []*group) {
 // The way of nearly all calls.
 func BenchmarkAnswered(b *testing.B) {
 	l := newLab(b, 1000)
+	var all []*Instance[int]
+	for k := range 1000 {
+		all = append(all, l.Find(k))
+	}
 	b.ReportAllocs()
 	for i := range b.N {
-		l.Note(i%1000, Answered, l.now)
+		l.Note(all[i%1000], Answered, l.now)
 	}
 }

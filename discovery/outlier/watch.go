@@ -11,15 +11,15 @@ import (
 type Watch[K comparable] struct {
 	share  int  // percent of a group that may be out as failing
 	always bool // one may, whatever that makes
-	all    map[K]*state
-	ill    map[K]*state // of these, suspects and those that are lowered
+	all    map[K]*Instance[K]
+	ill    map[K]*Instance[K] // of these, suspects and those that are lowered
 	groups map[discovery.Coordinates]*group
 }
 
 // New returns a Watch of nobody.
 func New[K comparable]() *Watch[K] {
 	return &Watch[K]{share: defaultShare, always: true,
-		all: map[K]*state{}, ill: map[K]*state{}, groups: map[discovery.Coordinates]*group{}}
+		all: map[K]*Instance[K]{}, ill: map[K]*Instance[K]{}, groups: map[discovery.Coordinates]*group{}}
 }
 
 // group is the instances that stand in for one another.
@@ -37,8 +37,10 @@ const (
 	trial
 )
 
-// state is what is known of an instance.
-type state struct {
+// Instance is what is known of one. Keep it beside the list that it was in, so that
+// Note need not look for it.
+type Instance[K comparable] struct {
+	key   K
 	group *group
 	left  time.Time // the list; zero: it is there
 
@@ -62,15 +64,15 @@ type state struct {
 }
 
 // suspect says whether a dial has the next word.
-func (s *state) suspect() bool {
+func (s *Instance[K]) suspect() bool {
 	return s.phase == serving && (s.unconnected > 0 || s.silent >= silentOut && !s.accepts)
 }
 
 // ill says whether anything is the matter with one that is in the list.
-func (s *state) ill() bool { return s.left.IsZero() && (s.phase != serving || s.suspect()) }
+func (s *Instance[K]) ill() bool { return s.left.IsZero() && (s.phase != serving || s.suspect()) }
 
 // again is when one that is out may be dialled.
-func (s *state) again() time.Time {
+func (s *Instance[K]) again() time.Time {
 	if s.early {
 		return s.since.Add(earliest)
 	}
@@ -85,7 +87,7 @@ func later(a, b time.Time) time.Time {
 }
 
 // count adds the instance to its group, or takes it out of it.
-func (s *state) count(by int) {
+func (s *Instance[K]) count(by int) {
 	s.group.all += by
 	switch {
 	case s.phase == serving:
@@ -103,7 +105,7 @@ func (w *Watch[K]) See(list map[K]discovery.Coordinates, now time.Time) {
 	for k, at := range list {
 		s := w.all[k]
 		if s == nil {
-			s = &state{}
+			s = &Instance[K]{key: k}
 			w.all[k] = s
 		}
 		g := w.groups[at]
@@ -113,7 +115,7 @@ func (w *Watch[K]) See(list map[K]discovery.Coordinates, now time.Time) {
 		}
 		s.group, s.left = g, time.Time{}
 		s.count(1)
-		w.triage(k, s)
+		w.triage(s)
 	}
 	for k, s := range w.all {
 		if _, there := list[k]; there {
@@ -121,7 +123,7 @@ func (w *Watch[K]) See(list map[K]discovery.Coordinates, now time.Time) {
 		}
 		if s.left.IsZero() {
 			s.left, s.group = now, &group{}
-			w.triage(k, s)
+			w.triage(s)
 		}
 		switch {
 		case s.dialing: // two dials must not meet
@@ -136,18 +138,20 @@ func (w *Watch[K]) See(list map[K]discovery.Coordinates, now time.Time) {
 func (w *Watch[K]) Empty() bool { return len(w.all) == 0 }
 
 // triage keeps the list of those that are ill.
-func (w *Watch[K]) triage(k K, s *state) {
+func (w *Watch[K]) triage(s *Instance[K]) {
 	if s.ill() {
-		w.ill[k] = s
+		w.ill[s.key] = s
 	} else {
-		delete(w.ill, k)
+		delete(w.ill, s.key)
 	}
 }
 
-// Note takes how a call ended. Nothing comes of one to an instance that is not in the
-// list.
-func (w *Watch[K]) Note(k K, o Outcome, now time.Time) Change {
-	s := w.all[k]
+// Find gives an instance; nil if it is not remembered.
+func (w *Watch[K]) Find(k K) *Instance[K] { return w.all[k] }
+
+// Note takes how a call to an instance ended. Nothing comes of it if that one is nil
+// or not in the list.
+func (w *Watch[K]) Note(s *Instance[K], o Outcome, now time.Time) Change {
 	if s == nil || o == Canceled || !s.left.IsZero() {
 		return Change{}
 	}
@@ -159,7 +163,7 @@ func (w *Watch[K]) Note(k K, o Outcome, now time.Time) Change {
 		}
 		return Change{}
 	case trial:
-		return w.try(k, s, o, now)
+		return w.try(s, o, now)
 	}
 	s.calls.add(o != Answered, now)
 	if o == Answered && s.silent == 0 {
@@ -175,41 +179,41 @@ func (w *Watch[K]) Note(k K, o Outcome, now time.Time) Change {
 		s.silent++
 	}
 	if s.suspect() {
-		w.triage(k, s)
+		w.triage(s)
 		if before {
 			return Change{}
 		}
 		return Change{Step: Suspected}
 	}
-	w.triage(k, s)
+	w.triage(s)
 	if o != Answered && (s.silent > silentOut || s.calls.failing(now)) {
-		return w.putOut(k, s, Failing, now)
+		return w.putOut(s, Failing, now)
 	}
 	return Change{}
 }
 
 // try takes a call to an instance that is on trial.
-func (w *Watch[K]) try(k K, s *state, o Outcome, now time.Time) Change {
+func (w *Watch[K]) try(s *Instance[K], o Outcome, now time.Time) Change {
 	switch {
 	case o == Unreachable:
-		return w.putOut(k, s, NoConnection, now)
+		return w.putOut(s, NoConnection, now)
 	case o != Answered:
 		s.well = 0
-		return w.putOut(k, s, Failing, now)
+		return w.putOut(s, Failing, now)
 	}
 	if s.well++; s.well < trialCalls {
 		return Change{}
 	}
 	kind := s.kind
 	s.count(-1)
-	*s = state{group: s.group, term: s.term, back: s.back, rests: s.rests}
+	*s = Instance[K]{key: s.key, group: s.group, term: s.term, back: s.back, rests: s.rests}
 	s.count(1)
-	w.triage(k, s)
+	w.triage(s)
 	return Change{Step: Returned, Kind: kind}
 }
 
 // putOut begins a term, unless the group can spare nobody more.
-func (w *Watch[K]) putOut(k K, s *state, kind Kind, now time.Time) Change {
+func (w *Watch[K]) putOut(s *Instance[K], kind Kind, now time.Time) Change {
 	s.count(-1)
 	if kind == Failing && !w.spares(s.group) {
 		s.count(1)
@@ -219,10 +223,10 @@ func (w *Watch[K]) putOut(k K, s *state, kind Kind, now time.Time) Change {
 		s.term = 0
 	}
 	s.term++
-	*s = state{group: s.group, phase: out, kind: kind, term: s.term, back: s.back, dialing: s.dialing, rests: s.rests,
+	*s = Instance[K]{key: s.key, group: s.group, phase: out, kind: kind, term: s.term, back: s.back, dialing: s.dialing, rests: s.rests,
 		since: now, until: now.Add(min(time.Duration(s.term)*termFor, longestTerm))}
 	s.count(1)
-	w.triage(k, s)
+	w.triage(s)
 	return Change{Step: PutOut, Kind: kind, Until: s.until, Term: s.term}
 }
 
@@ -248,38 +252,38 @@ func (w *Watch[K]) Dialed(k K, connected bool, now time.Time) Change {
 	case !s.left.IsZero():
 		return Change{}
 	case s.phase == out:
-		return w.redialed(k, s, connected, now)
+		return w.redialed(s, connected, now)
 	case s.phase == trial:
 		return Change{}
 	case connected:
 		s.unconnected = 0
 		s.accepts = s.silent >= silentOut
-		w.triage(k, s)
+		w.triage(s)
 		if s.calls.failing(now) {
-			return w.putOut(k, s, Failing, now)
+			return w.putOut(s, Failing, now)
 		}
 		return Change{}
 	}
 	s.unconnected++
 	if s.unconnected >= failuresOut || s.silent >= silentOut {
-		return w.putOut(k, s, NoConnection, now)
+		return w.putOut(s, NoConnection, now)
 	}
-	w.triage(k, s)
+	w.triage(s)
 	return Change{}
 }
 
 // redialed is Dialed for one that is out.
-func (w *Watch[K]) redialed(k K, s *state, connected bool, now time.Time) Change {
+func (w *Watch[K]) redialed(s *Instance[K], connected bool, now time.Time) Change {
 	s.early = false
 	switch {
 	case connected:
 		s.phase, s.back = trial, now
-		w.triage(k, s)
+		w.triage(s)
 		return Change{Step: OnTrial, Kind: s.kind}
 	case now.Before(s.until):
 		return Change{}
 	}
-	return w.putOut(k, s, NoConnection, now)
+	return w.putOut(s, NoConnection, now)
 }
 
 // Due takes at most so many whom to dial now, each until its Dialed, and says when to
