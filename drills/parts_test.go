@@ -27,6 +27,7 @@ const partKey = "DISPATCH_DRILL_PART"
 type part struct {
 	Server *serverPart `json:",omitempty"`
 	Caller *callerPart `json:",omitempty"`
+	Tier   *tierPart   `json:",omitempty"`
 }
 
 // home is where everybody stands who says nothing else.
@@ -51,8 +52,10 @@ func play(text string) error {
 		return p.Server.play(ctx, log)
 	case p.Caller != nil:
 		return p.Caller.play(ctx, log)
+	case p.Tier != nil:
+		return p.Tier.play(ctx, log)
 	}
-	return errors.New("the part is neither server nor caller")
+	return errors.New("the part is none that is known")
 }
 
 // start starts a process with a part and waits until it plays; inside is where, see

@@ -40,10 +40,11 @@ type serverPart struct {
 }
 
 // faults are what a server does wrong, evenly spread: Fail of 100 calls get a 503,
-// Slow of 100 wait for Wait first.
+// Slow of 100 wait for Wait first, or until Until.
 type faults struct {
 	Fail, Slow int           `json:",omitempty"`
 	Wait       time.Duration `json:",omitempty"`
+	Until      time.Time     `json:",omitzero"`
 }
 
 // counts are what a server saw.
@@ -162,7 +163,7 @@ func (s *server) handler() http.Handler {
 func (s *server) fault(ctx context.Context, n int64) bool {
 	f := s.faults.Load()
 	if chosen(n, f.Slow) {
-		timer := time.NewTimer(f.Wait)
+		timer := time.NewTimer(max(f.Wait, time.Until(f.Until)))
 		defer timer.Stop()
 		select {
 		case <-timer.C:
