@@ -25,7 +25,8 @@ func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
 // picks is a guard.Caller over a list that a test sets. It knows environments and
 // nothing else of a caller.Caller.
 type picks struct {
-	own route.Query
+	own    route.Query
+	inTurn bool // picks go from the first instance to the last, not by chance
 
 	mu     sync.Mutex // guards the rest
 	all    []discovery.Instance
@@ -65,6 +66,9 @@ func (p *picks) Pick(ctx context.Context, service string) (caller.Pick, error) {
 		})
 		if len(match) > 0 {
 			in := match[rand.IntN(len(match))]
+			if p.inTurn {
+				in = match[(len(p.lanes)-1)%len(match)]
+			}
 			return caller.Pick{Choice: route.Choice{Instance: &in, Reason: route.ByHome, Step: 1}, Number: p.number}, nil
 		}
 		if lane.Base == "" {
