@@ -80,7 +80,7 @@ func (a *Actions) tableOf(ctx context.Context, pick ledger.Pick) (*route.Table, 
 		return nil, nil
 	}
 	in := route.Input{Service: cmp.Or(v.Service, pick.Record.Service), Home: v.Home, Instances: pick.List, Number: v.Number,
-		Direct: v.Direct, Isolate: v.Isolate, Scale: v.Scale}
+		Direct: v.Direct, Isolate: v.Isolate, Scale: v.Scale, Shift: v.Shift, Load: v.Load}
 	if v.Number > 0 {
 		m, err := a.rulesRelease(ctx, v.Number)
 		if fault.KindOf(err) == fault.NotFound {

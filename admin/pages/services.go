@@ -165,6 +165,12 @@ type judging struct {
 // CPU is the part of the processors that is used; empty: unknown, which is not 0.
 func (r instanceRow) CPU() string { return loadText(r.Load.CPU) }
 
+// Hot says that its callers lower its part, each for itself.
+func (r instanceRow) Hot() bool { return r.Load.CPU != nil && *r.Load.CPU > hotOver }
+
+// hotOver is the CPU load, in percent, over which callers lower an instance.
+const hotOver = 85
+
 // Memory is the part of the memory that is used.
 func (r instanceRow) Memory() string { return loadText(r.Load.Memory) }
 

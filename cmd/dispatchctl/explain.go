@@ -79,8 +79,14 @@ type explanation struct {
 		Scale   *scale  `json:"scale"`
 		Score   float64 `json:"score"`
 	} `json:"candidates"`
+	Shift *struct {
+		Condition string   `json:"condition"`
+		Tenths    int      `json:"tenths"`
+		Load      *float64 `json:"load"`
+	} `json:"shift"`
 	Chosen  string `json:"chosen"`
 	AllCold bool   `json:"all_cold"`
+	Panic   bool   `json:"panic"`
 	Problem string `json:"problem"`
 }
 
@@ -134,6 +140,13 @@ func (e *explanation) write(line func(name, format string, args ...any), draw ui
 	}
 	for _, s := range e.Sides {
 		line("version", "%s: weight %d, %.1f %% of the calls", s.Version, s.Weight, 100*s.Effective)
+	}
+	if s := e.Shift; s != nil {
+		load := "unknown"
+		if s.Load != nil {
+			load = fmt.Sprintf("%.1f %%", *s.Load)
+		}
+		line("shift", "%s: %d tenths of the main version's part go to the fallback besides its own; the load was %s when that last changed", s.Condition, s.Tenths, load)
 	}
 	if e.AllCold {
 		line("all cold", "every match was warming, so they served")

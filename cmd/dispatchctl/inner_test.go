@@ -74,7 +74,7 @@ pay-ledger.rpc  1/1      prod        production          v5
 order-core    production  cn-hangzhou  prod  v2.3.0   0       [2001:db8::1]:8080
 order-core    production  cn-hangzhou  prod  v2.3.1   100     10.0.0.1:8080, 10.0.0.2:8080
 order-core    shared      cn-hangzhou  test  v2.4.0   100     10.0.9.1:8080
-`, nacosAway + "10.0.0.1:8080 takes 70 % of its weight: hot\n10.0.9.1:8080 takes 0 % of its weight: isolated\n"}},
+`, nacosAway + "10.0.0.1:8080 is at 91 % CPU: over 85 % callers lower its part with each report\n10.0.9.1:8080 takes 0 % of its weight: isolated\n"}},
 		"A06 one as JSON": {"services show pay-ledger.rpc -o json", printed{0,
 			`[{"service_name":"pay-ledger.rpc","cluster":"production","region":"cn-hangzhou","env":"prod","version":"v5","weight":100,"endpoints":["10.0.1.1:9000"]}]` + "\n", nacosAway}},
 		"B13 a short name": {"services show rpc", printed{1, "",
@@ -163,8 +163,9 @@ standing  reproduced
 step 1    production, cn-hangzhou, t2, any version: of 4 known are left: cluster 3, region 3, env 0, version 0
 step 2    production, cn-hangzhou, prod, v2.3.1 or v2.3.0: of 4 known are left: cluster 3, region 3, env 3, version 3
 shadowed  order-core/prod@2026-11-29T09:00:00Z
-version   v2.3.1: weight 70, 70.0 % of the calls
-version   v2.3.0: weight 30, 30.0 % of the calls
+version   v2.3.1: weight 70, 49.0 % of the calls
+version   v2.3.0: weight 30, 51.0 % of the calls
+shift     target-load > 80: 3 tenths of the main version's part go to the fallback besides its own; the load was 93.2 % when that last changed
 draw      18446744073709551615
 candidate 10.0.0.2:8080: weight 100 (default), 58.8 % of the version's calls
 candidate 10.0.0.1:8080: weight 100, 70 % of it: hot, 41.2 % of the version's calls  ← chosen

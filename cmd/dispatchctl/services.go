@@ -52,6 +52,9 @@ type instanceView struct {
 	Version string `json:"version"`
 	Weight  *int   `json:"weight"`
 	Scale   *scale `json:"scale"`
+	Load    struct {
+		CPU *float64 `json:"cpu"`
+	} `json:"load"`
 }
 
 // scale is how much of its weight an instance has, and why not all.
@@ -59,6 +62,9 @@ type scale struct {
 	Thousandths int    `json:"thousandths"`
 	Why         string `json:"why"`
 }
+
+// hotOver is the CPU load, in percent, over which callers lower an instance.
+const hotOver = 85
 
 // defaultWeight is that of an instance that states none.
 const defaultWeight = 100
@@ -223,6 +229,9 @@ func (c *servicesShowCmd) Run(ctx context.Context, p *program) error {
 	for _, in := range v.Services[at].Instances {
 		if in.Scale != nil {
 			fmt.Fprintln(p.log, printable(fmt.Sprintf("%s takes %g %% of its weight: %s", in.Address, float64(in.Scale.Thousandths)/10, in.Scale.Why)))
+		}
+		if cpu := in.Load.CPU; cpu != nil && *cpu > hotOver {
+			fmt.Fprintln(p.log, printable(fmt.Sprintf("%s is at %.0f %% CPU: over %d %% callers lower its part with each report", in.Address, *cpu, hotOver)))
 		}
 	}
 	found := v.Services[at].tableOf()
