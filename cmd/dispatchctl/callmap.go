@@ -21,6 +21,10 @@ type mapCell struct {
 	Group    string    `json:"group"`
 	Key      bool      `json:"key"`
 	Problem  string    `json:"problem"`
+	Gray     *struct {
+		Version string `json:"version"`
+		Share   int    `json:"share"`
+	} `json:"gray"`
 	Versions []struct {
 		Version   string  `json:"version"`
 		Share     float64 `json:"share"`
@@ -84,6 +88,9 @@ func (c mapCell) rule() string {
 		return "none: own cluster and region"
 	}
 	text := "of " + moment(c.Rule.Updated)
+	if g := c.Gray; g != nil {
+		text += fmt.Sprintf(", gray %s %d %%", g.Version, g.Share)
+	}
 	if len(c.Shadowed) > 0 {
 		text += fmt.Sprintf(", shadows %d", len(c.Shadowed))
 	}

@@ -23,6 +23,7 @@ type grayCmd struct {
 	Resume  grayResumeCmd  `cmd:"" help:"Let a paused gray go on."`
 	Abort   grayAbortCmd   `cmd:"" help:"Take the share to 0, everywhere at once."`
 	Finish  grayFinishCmd  `cmd:"" help:"Close a gray that has reached all."`
+	Inner   innerGrayCmd   `cmd:"" help:"Versions of services that grow: list, show, start, approve, step, abort, finish."`
 }
 
 // grayRef names a gray. It is written APP/POLICY.

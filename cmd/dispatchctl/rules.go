@@ -66,8 +66,9 @@ func (*rulesShowCmd) Run(ctx context.Context, p *program) error {
 		Created time.Time `json:"created"`
 		Reason  string    `json:"reason"`
 		Set     struct {
-			Direct bool       `json:"direct"`
-			Rules  []ruleView `json:"rules"`
+			Direct bool        `json:"direct"`
+			Rules  []ruleView  `json:"rules"`
+			Grays  []innerGray `json:"grays"`
 			Groups []struct {
 				Prefix string   `json:"prefix"`
 				Owners []string `json:"owners"`
@@ -96,6 +97,9 @@ func (*rulesShowCmd) Run(ctx context.Context, p *program) error {
 			fmt.Sprintf("%s %d", r.Strategy.Version, r.Strategy.Weight), r.fallback(), moment(r.Updated), r.File, note})
 	}
 	text = printable(text) + table(rows, false)
+	for _, g := range v.Set.Grays {
+		text += printable(fmt.Sprintf("gray %s: %s takes %d %% meanwhile; dispatchctl gray inner show %s\n", g.name(), g.Version, g.Share, g.name()))
+	}
 	if len(v.Set.Groups) > 0 {
 		rows = [][]string{{"GROUP", "OWNERS", "KEY SERVICES"}}
 		for _, g := range v.Set.Groups {

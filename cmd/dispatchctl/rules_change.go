@@ -29,6 +29,8 @@ func (c ruleChange) String() string {
 		name = "the kill switch"
 	case "group":
 		name = "group " + c.Service
+	case "gray":
+		name = "gray " + name
 	}
 	if c.Key {
 		name += "  (key: a second person approves)"
@@ -274,7 +276,9 @@ func (c *rulesSwitchCmd) Run(ctx context.Context, p *program) error {
 	body := func(typed string) any { return switchBody{c.To == "direct", c.Reason, typed} }
 	var out rulesApplied
 	answer, err := c.send(ctx, p, deed{what: what, word: "REGION", path: "/rules/switch", confirmed: body,
-		preview: func(ctx context.Context, p *program) (string, error) { return p.switchWord(ctx, body("")) }}, &out)
+		preview: func(ctx context.Context, p *program) (string, error) {
+			return p.wordOf(ctx, request{method: http.MethodPost, path: "/rules/switch", body: body("")})
+		}}, &out)
 	if err != nil {
 		return err
 	}
@@ -284,10 +288,9 @@ func (c *rulesSwitchCmd) Run(ctx context.Context, p *program) error {
 	return p.show(answer, fmt.Sprintf("rules %s: %s; callers follow within 2 s\n", version(out.Number), map[bool]string{true: "direct", false: "by rules"}[c.To == "direct"]))
 }
 
-// switchWord is what must be typed: a switch that nobody has confirmed is refused
-// with it.
-func (p *program) switchWord(ctx context.Context, unconfirmed any) (string, error) {
-	_, err := p.ask(ctx, request{method: http.MethodPost, path: "/rules/switch", body: unconfirmed}, nil)
+// wordOf is what must be typed: a write that nobody has confirmed is refused with it.
+func (p *program) wordOf(ctx context.Context, unconfirmed request) (string, error) {
+	_, err := p.ask(ctx, unconfirmed, nil)
 	e, ok := errors.AsType[*fault.Error](err)
 	if !ok || e.Code != "confirm_mismatch" {
 		return "", err
