@@ -2,12 +2,170 @@ package caller
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"dispatch.example/dispatch/discovery"
+	"dispatch.example/dispatch/discovery/route"
+	"dispatch.example/dispatch/discovery/rules"
+	"dispatch.example/dispatch/discovery/wire"
 )
+
+// world is 20 callers of orders, four instances of v2.4.0 and four of v2.3.1, whose
+// CPU is what a model makes of their traffic. Each instance reports the mean of its
+// last ten seconds, each at its own second; the control node tells all loads each 11 s,
+// which is what a pace of ten seconds that is looked at each second comes to.
+type world struct {
+	t       *testing.T
+	n       *node
+	callers []*Caller
+	all     []discovery.Instance
+	model   func(in *discovery.Instance, traffic float64, second int) float64 // CPU in percent
+	second  int
+	log     *logged            // of all callers
+	used    map[string]float64 // CPU seconds since the last report, by ID
+	said    map[string]wire.Load
+}
+
+const (
+	worldCallers = 20
+	perVersion   = 4
+)
+
+// accident is the rule of the accident: v2.4.0 has 70, v2.3.1 has 30.
+func accident(condition *rules.Condition) rules.Rule {
+	r := rule("orders", "v2.4.0")
+	r.Strategy.Weight = 70
+	r.Fallback = &rules.Fallback{Version: "v2.3.1", Weight: 30, Condition: condition}
+	return r
+}
+
+// over is target-load > number.
+func over(number float64) *rules.Condition {
+	return &rules.Condition{Metric: "target-load", Operator: ">", Number: number}
+}
+
+func newWorld(t *testing.T, condition *rules.Condition) *world {
+	t.Helper()
+	w := &world{t: t, n: newNode(t), log: &logged{}, used: map[string]float64{}, said: map[string]wire.Load{}}
+	for i := range 2 * perVersion {
+		version := "v2.4.0"
+		if i >= perVersion {
+			version = "v2.3.1"
+		}
+		w.all = append(w.all, instance("orders", fmt.Sprintf("10.0.0.%d:80", i+1), "prod", version))
+	}
+	w.n.list("orders", w.all...)
+	w.n.publish(1, accident(condition))
+	for i := range worldCallers {
+		opt := options(w.n)
+		opt.ID, opt.Log = fmt.Sprint("caller-", i), w.log.logger()
+		w.callers = append(w.callers, started(t, one(w.n), opt))
+	}
+	for _, c := range w.callers {
+		ready(t, c)
+	}
+	time.Sleep(time.Second)
+	return w
+}
+
+// traffic is each instance's part of all calls, 1 in total, and share that of v2.4.0.
+func (w *world) traffic() (of map[string]float64, share float64) {
+	of = map[string]float64{}
+	for _, c := range w.callers {
+		table := (*c.slots.Load())["orders"].now.Load().table
+		for i, draw := range []uint64{0, math.MaxUint64} {
+			x := table.Explain(route.Query{}, draw)
+			if len(x.Sides) != 2 { // both serve
+				w.t.Fatalf("sides %+v", x.Sides)
+			}
+			for _, one := range x.Candidates {
+				of[one.ID] += x.Sides[i].Effective * one.Score / worldCallers
+			}
+			if i == 0 {
+				share += x.Sides[0].Effective / worldCallers
+			}
+		}
+	}
+	return of, share
+}
+
+// tick is one second: instances work, some report, and perhaps control tells.
+func (w *world) tick() (share float64) {
+	of, share := w.traffic()
+	w.second++
+	for i := range w.all {
+		in := &w.all[i]
+		w.used[in.ID] += min(max(w.model(in, of[in.ID], w.second), 0), 100)
+		if (w.second+i)%10 == 0 {
+			w.said[in.ID] = wire.Load{Load: discovery.Load{CPU: new(w.used[in.ID] / 10)}, Heard: time.Now()}
+			w.used[in.ID] = 0
+		}
+	}
+	if w.second%11 == 0 {
+		told := map[string]wire.Load{}
+		for id, l := range w.said {
+			told[id] = l
+		}
+		w.n.load("orders", told)
+	}
+	time.Sleep(time.Second)
+	return share
+}
+
+// row is what is seen each ten seconds.
+type row struct {
+	second int
+	share  float64 // of v2.4.0
+	cpu    float64 // its mean, as reported
+	tenths float64 // shifted, mean over callers
+}
+
+// run lets the world go on and prints a line each ten seconds.
+func (w *world) run(seconds int) (rows []row) {
+	w.t.Helper()
+	var text strings.Builder
+	for range seconds {
+		share := w.tick()
+		if w.second%10 != 0 {
+			continue
+		}
+		r := row{second: w.second, share: share}
+		for i := range perVersion {
+			if l := w.said[w.all[i].ID]; l.CPU != nil {
+				r.cpu += *l.CPU / perVersion
+			}
+		}
+		for _, c := range w.callers {
+			c.mu.Lock()
+			r.tenths += float64(c.lists["orders"].heat.shifts["prod"].tenths) / worldCallers
+			c.mu.Unlock()
+		}
+		rows = append(rows, r)
+		fmt.Fprintf(&text, "%4d s  v2.4.0 %5.1f %%  its CPU %5.1f %%  shift %.1f\n", r.second, 100*r.share, r.cpu, r.tenths)
+	}
+	w.t.Log("\n" + text.String())
+	return rows
+}
+
+// turns is how often something that rose falls, or the other way round.
+func turns(rows []row, of func(row) float64) (n int) {
+	last := 0.0
+	for i := 1; i < len(rows); i++ {
+		d := of(rows[i]) - of(rows[i-1])
+		if math.Abs(d) < 1e-9 {
+			continue
+		}
+		if last != 0 && d*last < 0 {
+			n++
+		}
+		last = d
+	}
+	return n
+}
 
 // A38, A44: all instances of v2.4.0 are at 100 % whatever they get, and nobody does
 // anything. Of 70 % of the calls fewer than 5 % are left within 180 s.
