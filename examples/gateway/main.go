@@ -6,7 +6,7 @@
 //
 // Apps ask it as they would ask a replica: GET /route, /healthz. What the rules of
 // the inner layer say of a lane is stripped at this door: a lane from outside would
-// let anybody choose an environment.
+// let anybody choose an environment. A trace begins here, unless the app began one.
 package main
 
 import (
@@ -29,6 +29,7 @@ import (
 	"dispatch.example/dispatch/discovery"
 	"dispatch.example/dispatch/discovery/caller"
 	"dispatch.example/dispatch/discovery/httpcall"
+	"dispatch.example/dispatch/discovery/trace"
 )
 
 // replicas is the service that replicas of dispatch register as.
@@ -56,7 +57,7 @@ func run(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	log := slog.New(trace.Handler(slog.NewJSONHandler(os.Stderr, nil))).With("service", "gateway")
 	source, err := discovery.Open(*registry, discovery.Options{Log: log})
 	if err != nil {
 		return fmt.Errorf("-registry: %w", err)
@@ -66,7 +67,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: httpcall.StripBaggage(proxy(calls, log)), ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+	server := &http.Server{Handler: httpcall.StripBaggage(httpcall.Middleware(proxy(calls, log))), ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return calls.Run(ctx) })
 	group.Go(func() error {

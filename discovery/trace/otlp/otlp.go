@@ -2,7 +2,7 @@
 // apart from package trace so that only those who want it pay for it.
 //
 //	e, err := otlp.New(otlp.Options{URL: "http://127.0.0.1:4318", Service: "order-core", Share: 0.01})
-//	otelhttp.NewHandler(httpcall.Middleware(mux), "api", otelhttp.WithTracerProvider(e.Provider()))
+//	otelhttp.NewHandler(httpcall.Middleware(mux), "api", otelhttp.WithTracerProvider(e.Provider()), otelhttp.WithPropagators(propagation.TraceContext{}))
 //	err = e.Run(ctx)
 //
 //	span ends ──► queue (2,048) ──► Run: batches of 512, or each second ──► collector
