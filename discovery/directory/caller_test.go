@@ -3,6 +3,7 @@ package directory
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,8 @@ import (
 
 	"dispatch.example/dispatch/discovery"
 	"dispatch.example/dispatch/discovery/caller"
+	"dispatch.example/dispatch/discovery/route"
+	"dispatch.example/dispatch/discovery/wire"
 	"dispatch.example/dispatch/internal/signed"
 )
 
@@ -142,5 +145,45 @@ func within(t *testing.T, what string, is func() bool) {
 		case <-deadline.C:
 			t.Fatalf("after 15 s it is not so: %s", what)
 		}
+	}
+}
+
+// A43: what an instance reports of its CPU lowers it in a caller, by a step for each
+// report although they say the same.
+func TestLoadReachesPicks(t *testing.T) {
+	t.Parallel()
+	book := newBook("consul")
+	one, two := at("orders", 1), at("orders", 2)
+	book.write("orders", one, two)
+	d, end := follow(t, nil, book)
+	defer end()
+	s := serve(t, d, nil)
+	node := httptest.NewServer(s)
+	defer node.Close()
+	defer s.Stop()
+	c := calling(t, node.URL)
+	part := func() (thousandths int) {
+		p, err := c.Pick(t.Context(), "orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, x, err := c.Explain(p.ID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, candidate := range x.Candidates {
+			if candidate.ID == one.ID && candidate.Scale != nil && candidate.Scale.Why == route.Hot {
+				thousandths = candidate.Scale.Thousandths
+			}
+		}
+		return thousandths
+	}
+	hot, full := reportOf(one), 100.0
+	hot.Load.CPU = &full
+	for _, want := range []int{700, 490} {
+		if w := send(s, wire.ReportsPath, []wire.Report{hot}); w.Code != http.StatusNoContent {
+			t.Fatalf("status %d: %s", w.Code, w.Body)
+		}
+		within(t, fmt.Sprintf("it has %d thousandths", want), func() bool { return part() == want })
 	}
 }
