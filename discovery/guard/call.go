@@ -142,6 +142,7 @@ const (
 	Budget  Stop = "retries are a fifth of all calls already"
 	Single  Stop = "single instance that takes calls"
 	Breaker Stop = "the breaker opened"
+	Nested  Stop = "the request that it is for is a retry itself"
 	// Those of transports, which do not ask Next then.
 	NotIdempotent Stop = "it may have had its effect, and is not idempotent"
 	NoBody        Stop = "its body cannot be sent again"
@@ -151,11 +152,23 @@ const (
 // Error is the reason.
 func (s Stop) Error() string { return "not tried again: " + string(s) }
 
+// RetryHeader is what a transport sends with an attempt that is not the first, also
+// as metadata of gRPC. Its value is 1.
+const RetryHeader = "Dispatch-Retry"
+
+type retryKey struct{}
+
+// AsRetry returns the context of a request that came in with RetryHeader. Calls for it
+// are not tried again: each hop that does so would multiply with the one before.
+func AsRetry(ctx context.Context) context.Context { return context.WithValue(ctx, retryKey{}, true) }
+
 // retry is Next after a failure.
 func (c *Call) retry(ctx context.Context) error {
 	switch s := c.service; {
 	case c.off || c.Attempts > s.set.Retries:
 		return UsedUp
+	case ctx.Value(retryKey{}) != nil:
+		return c.stop(Nested)
 	case time.Until(c.Deadline) < DialLimit:
 		return c.stop(NoTime)
 	case !s.budget.spend():

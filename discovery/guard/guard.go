@@ -16,6 +16,10 @@
 // *Open. A call without a deadline of its own gets one. A call that its caller gave
 // up counts for nothing.
 //
+// Only first failures are tried again: what first attempts pay for is spent by calls
+// that failed, and a request that came in as a retry (AsRetry) has none of its own, so
+// that hops do not multiply.
+//
 // A breaker is that of a callee, so it sees attempts and not calls: an attempt that
 // failed counts against it although the next one went well.
 //

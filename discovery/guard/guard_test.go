@@ -163,6 +163,18 @@ func TestEachAttemptGoesElsewhere(t *testing.T) {
 	}
 }
 
+// Only the first hop that sees a failure tries again; behind a retry nobody does.
+func TestRetriesDoNotMultiply(t *testing.T) {
+	t.Parallel()
+	g := made(t, servers(4), Options{})
+	if n, err := attempts(g, AsRetry(t.Context()), caller.Failed); n != 1 || err != Nested {
+		t.Errorf("%d attempts, %v", n, err)
+	}
+	if n, err := attempts(g, t.Context(), caller.Failed); n != 2 || err != UsedUp {
+		t.Errorf("%d attempts, %v", n, err)
+	}
+}
+
 // T92: everything fails, at 1,000 calls a second with two retries each. Whenever one
 // looks, retries are a fifth at most.
 func TestTotalOutage(t *testing.T) {

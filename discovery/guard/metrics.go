@@ -45,7 +45,7 @@ func makeMetrics() *metrics {
 		}, []string{"service"}),
 		stops: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "dispatch_guard_retries_refused_total",
-			Help: "Retries that were not made; budget: a fifth of all calls are retries already, so the service fails as a whole; time: less was left than a connection takes; single_instance: nobody else to ask; breaker: it opened.",
+			Help: "Retries that were not made; budget: a fifth of all calls are retries already, so the service fails as a whole; time: less was left than a connection takes; single_instance: nobody else to ask; breaker: it opened; nested: the request that the call is for is a retry itself.",
 		}, []string{"service", "reason"}),
 		degraded: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "dispatch_guard_degraded_total",
@@ -85,7 +85,7 @@ func enroll[C prometheus.Collector](reg prometheus.Registerer, c *C) error {
 
 // stopped counts a retry that was not made. One that settings forbid is none.
 func (m *metrics) stopped(service string, s Stop) {
-	reasons := map[Stop]string{NoTime: "time", Budget: "budget", Single: "single_instance", Breaker: "breaker"}
+	reasons := map[Stop]string{NoTime: "time", Budget: "budget", Single: "single_instance", Breaker: "breaker", Nested: "nested"}
 	if reason := reasons[s]; reason != "" {
 		m.stops.WithLabelValues(service, reason).Inc()
 	}

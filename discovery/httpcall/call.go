@@ -28,6 +28,7 @@ type call struct {
 	first     attempt
 	named     http.Request // what a response is to: the request as it came, for PickOf
 	origin    origin
+	pick      caller.Pick // that of the response
 	body      body
 	took      time.Duration // until the headers
 	told      atomic.Bool   // how it ended
@@ -122,8 +123,8 @@ func (c *call) address(ctx context.Context) {
 	maps.Copy(c.header, before)
 	c.set(0, baggage.Header, lane)
 	if parent != "" {
-		c.set(1, traceParent, parent)
-		c.set(2, traceState, state)
+		c.set(1, trace.Header, parent)
+		c.set(2, trace.StateHeader, state)
 	}
 }
 
@@ -139,7 +140,8 @@ func (c *call) set(at int, name, value string) {
 // send makes one attempt.
 func (c *call) send() (*http.Response, error) {
 	a := &c.first
-	if c.guard.Attempts > 1 {
+	again := c.guard.Attempts > 1
+	if again {
 		a = &attempt{}
 	}
 	pool := c.transport.poolFor(c.req.URL.Host, c.guard.Pick.Number)
@@ -148,7 +150,11 @@ func (c *call) send() (*http.Response, error) {
 	a.req = *c.req.WithContext(c.ctx)
 	a.req.URL, a.req.Header = &a.to, c.header
 	a.req.Host = cmp.Or(c.req.Host, c.req.URL.Host)
-	if c.guard.Attempts > 1 && c.req.GetBody != nil {
+	if again {
+		a.req.Header = c.header.Clone()
+		a.req.Header.Set(guard.RetryHeader, "1")
+	}
+	if again && c.req.GetBody != nil {
 		var err error
 		if a.req.Body, err = c.req.GetBody(); err != nil {
 			return nil, err
@@ -175,7 +181,7 @@ func (c *call) again(ctx context.Context, resp *http.Response, outcome caller.Ou
 // answer gives a response to the caller, with the name in its request, so that
 // relative redirects stay by name.
 func (c *call) answer(resp *http.Response) *http.Response {
-	c.origin = origin{c.req.Context(), c}
+	c.origin, c.pick = origin{c.req.Context(), c}, c.guard.Pick
 	c.named = *c.req.WithContext(&c.origin)
 	resp.Request = &c.named
 	if resp.Body == http.NoBody || resp.StatusCode == http.StatusSwitchingProtocols {

@@ -48,7 +48,7 @@ func layers(tb testing.TB) []layer {
 	tb.Cleanup(cancel)
 	own, cancelOwn := context.WithTimeout(ctx, time.Hour)
 	tb.Cleanup(cancelOwn)
-	traced := trace.In(ctx, "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "")
+	inTrace := trace.In(ctx, traced, "")
 	plain := &http.Client{Transport: defaultBase()}
 	tb.Cleanup(plain.CloseIdleConnections)
 	through := func(off bool, lane route.Query) *http.Client {
@@ -67,7 +67,7 @@ func layers(tb testing.TB) []layer {
 		{"lane", through(true, lane), name, own},
 		{"deadline", through(true, lane), name, ctx},
 		{"guard", through(false, lane), name, ctx},
-		{"trace", through(false, lane), name, traced},
+		{"trace", through(false, lane), name, inTrace},
 	}
 }
 

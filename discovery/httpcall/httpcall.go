@@ -30,6 +30,9 @@
 //	all else, 429 too                                answered
 //	the caller gave up                               canceled      says nothing
 //
+// A retry says so to the instance, where Middleware notes it: the calls of a request
+// that is a retry are not tried again themselves.
+//
 // Idempotent are GET, HEAD, OPTIONS, TRACE, PUT and DELETE, and what has the header
 // Idempotency-Key. The deadline covers the body. An attempt is told of once, when its
 // body was read or closed, but its time is that until the headers: a body that takes
@@ -129,5 +132,5 @@ func PickOf(resp *http.Response) (pick caller.Pick, ok bool) {
 	if !ok {
 		return caller.Pick{}, false
 	}
-	return c.guard.Pick, true
+	return c.pick, true
 }

@@ -6,14 +6,9 @@ import (
 	"sync/atomic"
 
 	"dispatch.example/dispatch/discovery/baggage"
+	"dispatch.example/dispatch/discovery/guard"
 	"dispatch.example/dispatch/discovery/trace"
 	"dispatch.example/dispatch/internal/fault"
-)
-
-// The headers of W3C trace context.
-const (
-	traceParent = "Traceparent"
-	traceState  = "Tracestate"
 )
 
 // Middleware puts the lane and the trace of each request into its context. The lane
@@ -26,7 +21,10 @@ func Middleware(next http.Handler) http.Handler {
 			fault.Write(w, err)
 			return
 		}
-		ctx = trace.In(ctx, strings.Join(r.Header[traceParent], ","), strings.Join(r.Header[traceState], ","))
+		ctx = trace.In(ctx, strings.Join(r.Header[trace.Header], ","), strings.Join(r.Header[trace.StateHeader], ","))
+		if r.Header.Get(guard.RetryHeader) != "" {
+			ctx = guard.AsRetry(ctx)
+		}
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
@@ -39,6 +37,7 @@ func StripBaggage(next http.Handler) http.Handler {
 		inside.Header = r.Header.Clone()
 		inside.Header.Del(baggage.PersonHeader)
 		inside.Header.Del(baggage.Header)
+		inside.Header.Del(guard.RetryHeader)
 		if rest := baggage.Strip(r.Header[baggage.Header]); rest != "" {
 			inside.Header.Set(baggage.Header, rest)
 		}
