@@ -36,6 +36,7 @@ type callerPart struct {
 	Deadline time.Duration `json:",omitempty"` // of each call; 0: it has none of its own
 	Blind    bool          `json:",omitempty"` // tell nobody how calls end: the layer off
 	Samples  string        // the file, written at the end
+	Control  *controlled   `json:",omitempty"` // whose tables it follows; nil: the registry's
 }
 
 // event is a line of Samples.
@@ -99,7 +100,11 @@ func (p *callerPart) play(ctx context.Context, log *slog.Logger) error {
 		return err
 	}
 	defer source.Close()
-	c, err := caller.New(caller.Options{Self: home("v1"), Registry: source, Services: []string{p.Service}, Log: log})
+	opt := caller.Options{Self: home("v1"), Registry: source, Services: []string{p.Service}, Log: log}
+	if err := p.Control.options(&opt); err != nil {
+		return err
+	}
+	c, err := caller.New(opt)
 	if err != nil {
 		return err
 	}

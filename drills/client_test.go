@@ -3,7 +3,6 @@ package drills
 import (
 	"context"
 	"net/http"
-	"sync"
 	"testing"
 
 	"dispatch.example/dispatch/discovery"
@@ -16,16 +15,16 @@ func connect(t testing.TB, registry string, services ...string) *caller.Caller {
 	t.Helper()
 	source, err := discovery.Open(registry, discovery.Options{})
 	must(t, err)
-	c, err := caller.New(caller.Options{Self: home("v1"), Registry: source, Services: services})
+	t.Cleanup(source.Close)
+	return follow(t, caller.Options{Self: home("v1"), Registry: source, Services: services})
+}
+
+// follow runs a caller until the test ends, and waits until it is ready.
+func follow(t testing.TB, opt caller.Options) *caller.Caller {
+	t.Helper()
+	c, err := caller.New(opt)
 	must(t, err)
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	var running sync.WaitGroup
-	running.Go(func() { _ = c.Run(ctx) }) // it ends with ctx
-	t.Cleanup(func() {
-		stop()
-		running.Wait()
-		source.Close()
-	})
+	during(t, func(ctx context.Context) { _ = c.Run(ctx) }) // it ends with ctx
 	must(t, c.Ready(t.Context()))
 	return c
 }

@@ -25,6 +25,12 @@ type machine struct {
 func TestR6MachinesStopInTurn(t *testing.T) {
 	const service = "r6"
 	registry, others := registryR6(t)
+	var reach *controlled
+	if *full {
+		n := startNode(t, registry)
+		reach = n.reach()
+		others = append(others, machine{"control", func() { must(t, n.Kill()) }, func() { must(t, n.Launch()) }})
+	}
 	var machines []machine
 	for i := range 6 {
 		p := &serverPart{Service: service, Listen: freeAddr(t), RPC: freeAddr(t), Registry: registry, Version: "v1"}
@@ -35,7 +41,7 @@ func TestR6MachinesStopInTurn(t *testing.T) {
 	var callers []*testenv.Control
 	var files []string
 	for _, rpc := range []bool{false, true} {
-		p := &callerPart{Service: service, Registry: registry, RPC: rpc, Rate: pick(50, 100), Samples: filepath.Join(t.TempDir(), "samples")}
+		p := &callerPart{Service: service, Registry: registry, RPC: rpc, Rate: pick(50, 100), Control: reach, Samples: filepath.Join(t.TempDir(), "samples")}
 		if rpc {
 			p.Service += rpcSuffix
 		}

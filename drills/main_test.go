@@ -36,7 +36,11 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(testenv.Main(m))
+	code := testenv.Main(m)
+	if dir, _ := programs(); dir != "" {
+		_ = os.RemoveAll(dir) // a temporary folder
+	}
+	os.Exit(code)
 }
 
 // pick chooses between the figure of make check and that of make drills.

@@ -24,8 +24,8 @@ import (
 const (
 	// limitR3 is how late a call may return after its deadline.
 	limitR3 = 50 * time.Millisecond
-	// own is the deadline of calls that bring one; the others get the service's.
-	own = 600 * time.Millisecond
+	// ownDeadline is that of calls that bring one; the others get the service's.
+	ownDeadline = 600 * time.Millisecond
 	// usual is the service's.
 	usual = 3 * time.Second
 )
@@ -47,7 +47,7 @@ func TestR3CallsEndAtTheirCaller(t *testing.T) {
 		all = append(all, l)
 	}
 	t.Run("kinds", func(t *testing.T) {
-		for _, deadline := range []time.Duration{own, 0} {
+		for _, deadline := range []time.Duration{ownDeadline, 0} {
 			t.Run("mute http "+deadline.String(), func(t *testing.T) { t.Parallel(); add(muteHTTP(t, "", deadline)) })
 			t.Run("half an answer "+deadline.String(), func(t *testing.T) {
 				t.Parallel()
@@ -181,7 +181,7 @@ func volley(t *testing.T, kind string, deadline time.Duration, call func(context
 			}
 			l.calls[i] = ev.Took - limit
 		})
-		pass(t, own/2/time.Duration(calls))
+		pass(t, ownDeadline/2/time.Duration(calls))
 	}
 	all.Wait()
 	return l

@@ -23,13 +23,16 @@ import (
 
 	"dispatch.example/dispatch/discovery"
 	"dispatch.example/dispatch/discovery/grpccall"
+	"dispatch.example/dispatch/discovery/heartbeat"
 	"dispatch.example/dispatch/discovery/httpcall"
+	"dispatch.example/dispatch/internal/signed"
 )
 
 // serverPart is an instance of a service, and of SERVICE-rpc when it speaks gRPC too.
 //
 //	GET /               a call, with the faults that were asked for
 //	POST /drill/faults  faults, as JSON
+//	POST /drill/burn    from now on one processor is busy
 //	GET /drill/counts   counts, as JSON
 type serverPart struct {
 	Service  string
@@ -37,6 +40,7 @@ type serverPart struct {
 	RPC      string `json:",omitempty"` // address of gRPC; empty: none
 	Registry string `json:",omitempty"` // where it registers; empty: nowhere
 	Version  string
+	Control  *controlled `json:",omitempty"` // told every 10 s how busy this process is
 }
 
 // faults are what a server does wrong, evenly spread: Fail of 100 calls get a 503,
@@ -122,7 +126,20 @@ func (p *serverPart) stay(ctx context.Context, at map[string]net.Listener, stop 
 		return err
 	}
 	fmt.Println(ready)
-	return reg.RunThen(ctx, stop)
+	group, ctx := errgroup.WithContext(ctx)
+	if p.Control != nil {
+		tokens, err := signed.ReadTokens(p.Control.TokenFile)
+		if err != nil {
+			return err
+		}
+		beat, err := heartbeat.New(heartbeat.Options{Control: []string{p.Control.URL}, Token: tokens[0], Instances: reg.Instances(), Log: log})
+		if err != nil {
+			return err
+		}
+		group.Go(func() error { return beat.Run(ctx) })
+	}
+	group.Go(func() error { return reg.RunThen(ctx, stop) })
+	return group.Wait()
 }
 
 func ended(err error) error {
@@ -148,6 +165,13 @@ func (s *server) handler() http.Handler {
 			return
 		}
 		s.faults.Store(&f)
+		w.WriteHeader(http.StatusNoContent)
+	})
+	mux.HandleFunc("POST /drill/burn", func(w http.ResponseWriter, _ *http.Request) {
+		go func() { // until the process ends
+			for n := uint64(1); n != 0; n++ {
+			}
+		}()
 		w.WriteHeader(http.StatusNoContent)
 	})
 	mux.HandleFunc("GET /drill/counts", func(w http.ResponseWriter, _ *http.Request) {

@@ -45,7 +45,7 @@ func TestC22NewInstancesGetTheirPart(t *testing.T) {
 	keep(t, "C22", []string{"instance", "calls"}, rows)
 	skew := float64(most) / float64(max(least, 1))
 	figure(t, "C22", "scale-out from 4 to 8, %s: %d to %d calls an instance from 60 s after the ramp, busiest over least busy %.3f (limit %.2f; seed: 1.61)", pick("virtual time", "real processes"), least, most, skew, limitC22)
-	if len(counts) != 8 || skew > limitC22 || most < leastC22 {
+	if len(counts) != 8 || skew > limitC22 || least < leastC22 {
 		t.Errorf("%d instances were called, busiest over least busy is %.3f: %v", len(counts), skew, counts)
 	}
 }
@@ -63,7 +63,7 @@ func grownInMemory(t *testing.T) map[string]int {
 	}))
 	writeRoster(t, strings.TrimPrefix(registry, "static:"), listed...)
 	pass(t, 2*time.Second+rampC22+settleC22)
-	for range 8 * leastC22 {
+	for range 9 * leastC22 { // eight, and one for chance
 		must(t, get(t.Context(), client, "http://c22/"))
 	}
 	return counts
