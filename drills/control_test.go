@@ -18,27 +18,52 @@ import (
 	"dispatch.example/dispatch/internal/testenv"
 )
 
-// programs are compiled when the first drill asks, from the source that the drills
-// were compiled from.
-var programs = sync.OnceValues(func() (dir string, err error) {
-	if dir, err = os.MkdirTemp("", "dispatch-drills-"); err != nil {
-		return "", err
-	}
-	for _, name := range []string{"cmd/dispatch", "cmd/dispatchctl", "examples/hop"} {
-		out, err := exec.Command("go", "build", "-o", filepath.Join(dir, filepath.Base(name)), "dispatch.example/dispatch/"+name).CombinedOutput()
-		if err != nil {
-			return dir, fmt.Errorf("build %s: %w\n%s", name, err, out)
-		}
-	}
-	return dir, nil
-})
+// programs are compiled when the first drill asks for them, from the source that the
+// drills were compiled from, into a folder that ends with the tests.
+type programs struct {
+	mu   sync.Mutex // held while one is compiled
+	dir  string
+	done map[string]bool
+}
 
-// program is the path of one of them.
-func program(t testing.TB, name string) string {
+// path of a program by the last part of its package's path.
+func (p *programs) path(of string) (string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.dir == "" {
+		dir, err := os.MkdirTemp("", "dispatch-drills-")
+		if err != nil {
+			return "", err
+		}
+		p.dir, p.done = dir, map[string]bool{}
+	}
+	path := filepath.Join(p.dir, filepath.Base(of))
+	if p.done[of] {
+		return path, nil
+	}
+	if out, err := exec.Command("go", "build", "-o", path, "dispatch.example/dispatch/"+of).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w\n%s", of, err, out)
+	}
+	p.done[of] = true
+	return path, nil
+}
+
+// remove them all.
+func (p *programs) remove() {
+	if p.dir != "" {
+		_ = os.RemoveAll(p.dir) // a temporary folder
+	}
+}
+
+// built are those of this binary.
+var built programs
+
+// program is the path of one.
+func program(t testing.TB, of string) string {
 	t.Helper()
-	dir, err := programs()
+	path, err := built.path(of)
 	must(t, err)
-	return filepath.Join(dir, name)
+	return path
 }
 
 // own starts a program that ends with the test.
@@ -76,7 +101,7 @@ func startNode(t testing.TB, registry string) *node {
 	fleet := freeAddr(t)
 	n := &node{admin: freeAddr(t), fleet: "http://" + fleet, tokenFile: filepath.Join(data, "keys/fleet.token"), trust: filepath.Join(data, "trust.jwks")}
 	n.Control = own(t, &testenv.Control{Name: "control", Up: testenv.Answers("http://" + n.admin + "/api/v1/openapi.json"),
-		Args: []string{program(t, "dispatch"), "serve", "--demo", "--demo-traffic", "off", "--probes", "off", "--data", data, "--listen", freeAddr(t),
+		Args: []string{program(t, "cmd/dispatch"), "serve", "--demo", "--demo-traffic", "off", "--probes", "off", "--data", data, "--listen", freeAddr(t),
 			"--ops-listen", freeAddr(t), "--admin-listen", n.admin, "--fleet-listen", fleet, "--region", home("").Region, "--registry", "main=" + registry}})
 	within(t, 10*time.Second, func() error {
 		text, err := os.ReadFile(n.Log)
@@ -86,7 +111,7 @@ func startNode(t testing.TB, registry string) *node {
 		}
 		return nil
 	})
-	keys, err := exec.CommandContext(t.Context(), program(t, "dispatch"), "keys", "export", "--publisher-key-file", filepath.Join(data, "keys/publisher.jwks"),
+	keys, err := exec.CommandContext(t.Context(), program(t, "cmd/dispatch"), "keys", "export", "--publisher-key-file", filepath.Join(data, "keys/publisher.jwks"),
 		"--record-key-file", filepath.Join(data, "keys/record.jwks")).Output()
 	must(t, err)
 	must(t, os.WriteFile(n.trust, keys, 0o600))
@@ -101,7 +126,7 @@ func (n *node) reach() *controlled {
 // ctl runs dispatchctl, which must succeed.
 func (n *node) ctl(t testing.TB, args ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), program(t, "dispatchctl"), args...)
+	cmd := exec.CommandContext(t.Context(), program(t, "cmd/dispatchctl"), args...)
 	cmd.Env = append(os.Environ(), "DISPATCH_SERVER=http://"+n.admin, "DISPATCH_TOKEN="+n.token)
 	out, err := cmd.CombinedOutput()
 	if err != nil {

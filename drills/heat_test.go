@@ -49,7 +49,7 @@ func TestA44SickVersionLosesItsTraffic(t *testing.T) {
 	var rows [][]string
 	soon := time.Duration(0)
 	for i, s := range shares {
-		at := time.Duration(i) * tellA44
+		at := time.Duration(i-1) * tellA44
 		rows = append(rows, []string{strconv.Itoa(int(at.Seconds())), strconv.FormatFloat(s, 'f', 4, 64)})
 		if s < limitA44 && soon == 0 && i > 0 {
 			soon = at

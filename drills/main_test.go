@@ -37,9 +37,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	code := testenv.Main(m)
-	if dir, _ := programs(); dir != "" {
-		_ = os.RemoveAll(dir) // a temporary folder
-	}
+	built.remove()
 	os.Exit(code)
 }
 

@@ -31,7 +31,7 @@ func TestR5OneIDStringsFiveServices(t *testing.T) {
 	for i, name := range names {
 		c := own(t, &testenv.Control{Name: name, Log: filepath.Join(logs, name+".log"),
 			Env: []string{"cluster_name=" + at.Cluster, "region=" + at.Region, "env=" + at.Env, "version=" + at.Version, "deploy_type=vm", "POD_IP=127.0.0.1"},
-			Args: []string{program(t, "hop"), "-server", name, "-listen", address[name], "-control", listed[2*i+1].Address.String(), "-loopback",
+			Args: []string{program(t, "examples/hop"), "-server", name, "-listen", address[name], "-control", listed[2*i+1].Address.String(), "-loopback",
 				"-registry", registry, "-calls", "a.api,b.api,c.api,d.api,e.api"}})
 		within(t, 30*time.Second, func() error {
 			if !printed(c, " serves api on ") {
@@ -79,7 +79,7 @@ func walk(t *testing.T, address map[string]string, way []string, trace string) {
 func order(t *testing.T, logs, trace string, hops int) (names []string) {
 	t.Helper()
 	within(t, 10*time.Second, func() error {
-		cmd := exec.CommandContext(t.Context(), program(t, "dispatchctl"), "trace", trace, "--logs", logs, "-o", "json")
+		cmd := exec.CommandContext(t.Context(), program(t, "cmd/dispatchctl"), "trace", trace, "--logs", logs, "-o", "json")
 		cmd.Stderr = os.Stderr
 		out, err := cmd.Output()
 		if err != nil {
