@@ -12,12 +12,15 @@
 //	control nodes ──────────┐
 //	copy on disk ───────────┼─► lists, rules ── route.Compile ──► slots ── Pick ──► ring of records
 //	registry, rules folder ─┘   (under mu)      (one goroutine)   (no lock)               │
-//	                                                                  control nodes ◄── batches
+//	                                  ▲                                control nodes ◄── batches
+//	Done ──► watch ── who is out ─────┘
+//	dials ─────┘
 //
 // Goroutines: Run owns all, and ends them with its context: one follows control
 // nodes, or one each registry watch and the folder; one compiles; one writes the
-// copy; one sends records. New starts none. Pick uses its caller's, takes no lock
-// unless it is recorded, and does no I/O ever.
+// copy; one sends records; one dials who could not be reached and who is due back,
+// with one more for each dial. New starts none. Pick uses its caller's, takes no lock
+// unless it is recorded, and does no I/O ever. Done takes one lock of its service.
 //
 // What a failure does:
 //
@@ -27,6 +30,8 @@
 //   - Rules that could never be loaded, or the kill switch: picks skip rules,
 //     weights and versions, and keep cluster and env. dispatch_discovery_degraded is 1.
 //   - A panic of the engine: the same call is served in that way too, and it is counted.
+//   - An instance that cannot be reached, or whose calls fail, takes none for a while:
+//     package outlier. When nobody else is left it serves all the same.
 //   - A pick without a match is a *route.NoMatch. A pick before anything was loaded
 //     is a *fault.Error not_loaded, which is another matter: Ready waits for that.
 //

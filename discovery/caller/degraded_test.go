@@ -255,6 +255,18 @@ func TestDirectWithoutATable(t *testing.T) {
 	if got := among(picks(t.Context(), c, "orders", 1000)); got != direct {
 		t.Errorf("picks went to %s", got)
 	}
+	in.Scale = map[string]route.Scale{all[0].ID: {Why: route.Ejected}, all[5].ID: {Why: route.Ejected}, all[6].ID: {Why: route.Ejected}}
+	for _, last := range []bool{false, true} { // who is ejected serves when nobody else is left
+		if last {
+			in.Instances = all[:1]
+		}
+		for draw := range uint64(100) {
+			choice, err := chooseDirect(&in, route.Query{}, draw<<57)
+			if err != nil || in.Scale[choice.Instance.ID].Why == route.Ejected != last {
+				t.Fatalf("%v: %+v, %v", last, choice, err)
+			}
+		}
+	}
 	isolated := in
 	isolated.Isolate, isolated.Instances = true, []discovery.Instance{instance("orders", "10.0.0.1:80", "prod", route.Base),
 		instance("orders", "10.0.0.2:80", "prod", "a"), instance("orders", "10.0.0.3:80", "prod", "b")}

@@ -133,12 +133,19 @@ func chooseDirect(in *route.Input, lane route.Query, draw uint64) (route.Choice,
 	}
 	for step, env := range envs {
 		for _, version := range versions {
-			var fits []*discovery.Instance
+			var fits, ejected []*discovery.Instance
 			for i := range in.Instances {
 				at := &in.Instances[i]
 				if at.Cluster == in.Home.Cluster && at.Env == env && (version == "" || at.Version == version) && at.Share() > 0 && !out(in.Scale[at.ID]) {
-					fits = append(fits, at)
+					if in.Scale[at.ID].Why == route.Ejected {
+						ejected = append(ejected, at)
+					} else {
+						fits = append(fits, at)
+					}
 				}
+			}
+			if len(fits) == 0 {
+				fits = ejected
 			}
 			if len(fits) > 0 {
 				at, _ := bits.Mul64(draw, uint64(len(fits)))
