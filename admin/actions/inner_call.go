@@ -19,13 +19,14 @@ const (
 	CallExpired    = "record only: table expired"           // the table is kept no longer
 	CallUntabled   = "record only: the caller had no table" // of that service: it does not follow it, or had loaded nothing
 	CallConfigured = "record only: chosen by configuration" // an override names addresses; no table had a say
+	CallRefused    = "record only: the breaker was open"    // the call was not made; no table was asked
 )
 
 // CallExplained is why a call went where it went.
 type CallExplained struct {
 	Record      wire.Record        `json:"record"`
 	Explanation *route.Explanation `json:"explanation,omitempty"`
-	Standing    string             `json:"standing" enum:"reproduced,differs,record only: table expired,record only: the caller had no table,record only: chosen by configuration"`
+	Standing    string             `json:"standing" enum:"reproduced,differs,record only: table expired,record only: the caller had no table,record only: chosen by configuration,record only: the breaker was open"`
 }
 
 // ExplainCall finds the record of a pick and makes the pick again.
@@ -33,7 +34,7 @@ func (a *Actions) ExplainCall(ctx context.Context, _ Actor, id string) (CallExpl
 	pick, err := a.Ledger.Pick(ctx, id)
 	if fault.KindOf(err) == fault.NotFound {
 		return CallExplained{}, fault.New(fault.NotFound, "unknown_call", "no record has the id %q", id).
-			WithHint(fmt.Sprintf("errors, fallbacks and overrides are always recorded, other calls one in %d, or when the caller's code asks for it; "+
+			WithHint(fmt.Sprintf("errors, fallbacks, overrides and calls that did not end well are always recorded, other calls one in %d, or when the caller's code asks for it; "+
 				"a record arrives some seconds after the call and is kept %s", callsSampled, release.Duration(a.PicksKept)))
 	}
 	if err != nil {
@@ -43,12 +44,8 @@ func (a *Actions) ExplainCall(ctx context.Context, _ Actor, id string) (CallExpl
 	if out.Record.Lane.Key != "" {
 		out.Record.Lane.Key = hiddenKey
 	}
-	if pick.Record.Reason == route.ByOverride {
-		out.Standing = CallConfigured
-		return out, nil
-	}
-	if pick.Record.View == "" {
-		out.Standing = CallUntabled
+	if standing := untabled(pick.Record); standing != "" {
+		out.Standing = standing
 		return out, nil
 	}
 	table, err := a.tableOf(ctx, pick)
@@ -65,6 +62,19 @@ func (a *Actions) ExplainCall(ctx context.Context, _ Actor, id string) (CallExpl
 		out.Standing = CallDiffers
 	}
 	return out, nil
+}
+
+// untabled is the standing of a record that no table had a say in, else empty.
+func untabled(r wire.Record) string {
+	switch {
+	case r.Reason == route.ByOverride:
+		return CallConfigured
+	case r.Reason == route.ByBreaker:
+		return CallRefused
+	case r.View == "":
+		return CallUntabled
+	}
+	return ""
 }
 
 // hiddenKey stands for what kept a call on its version: it may be the id of a person.

@@ -18,6 +18,8 @@ type callsPage struct {
 type callAnswer struct {
 	actions.CallExplained
 	Reason string // in words
+	Ended  string // likewise; empty: not known, or well
+	Load   string // by which the condition of the rule moved calls; empty: unknown
 	Sides  []callSide
 	Rule   string // its file; empty: none counted
 }
@@ -46,9 +48,15 @@ func (v *visit) calls() error {
 
 func (v *visit) callAnswer(explained actions.CallExplained) *callAnswer {
 	a := &callAnswer{CallExplained: explained, Reason: v.word("calls.reason.", string(explained.Record.Reason))}
+	if end := explained.Record.Outcome; end != "" {
+		a.Ended = v.word("calls.ended.", end)
+	}
 	ex := explained.Explanation
 	if ex == nil {
 		return a
+	}
+	if s := ex.Shift; s != nil && s.Load != nil {
+		a.Load = fmt.Sprintf("%.1f", *s.Load)
 	}
 	if ex.Rule != nil {
 		a.Rule = ex.Rule.Text()
@@ -69,9 +77,9 @@ func drawnVersion(ex *route.Explanation) string {
 	switch {
 	case ex.Rule == nil:
 		return ""
-	case ex.Reason == route.ByRule:
+	case ex.Reason == route.ByGray, ex.Reason == route.ByRule && ex.Rule.Gray == nil:
 		return ex.Rule.Strategy.Version
-	case ex.Reason == route.ByFallback && ex.Rule.Fallback != nil:
+	case (ex.Reason == route.ByFallback || ex.Reason == route.ByRule) && ex.Rule.Fallback != nil:
 		return ex.Rule.Fallback.Version
 	default:
 		return ""

@@ -269,7 +269,8 @@ func TestCallIsExplained(t *testing.T) {
 	v := &visit{Pages: c.pages, lang: "en"}
 	explained := actions.CallExplained{Standing: actions.CallReproduced}
 	explained.Record.Reason, explained.Record.Chosen, explained.Record.Draw = route.ByFallback, "10.0.0.3:8080", 1<<63
-	explained.Explanation = &route.Explanation{Reason: route.ByFallback, Rule: &set.Rules[0], Chosen: "10.0.0.3:8080", AllCold: true,
+	explained.Record.Outcome = "silent"
+	explained.Explanation = &route.Explanation{Reason: route.ByFallback, Rule: &set.Rules[0], Chosen: "10.0.0.3:8080", AllCold: true, Panic: true, Shift: &route.Shift{Condition: "target-load > 80", Tenths: 3, Load: new(93.25)},
 		Steps:      []route.Step{{Env: "t2", Known: 9, Counts: route.Counts{Cluster: 9, Region: 9}}, {Env: "prod", Known: 9, Counts: route.Counts{Cluster: 9, Region: 9, Env: 4, Version: 4}}},
 		Sides:      []route.Side{{Version: "v2.3.1", Weight: 70, Effective: .7}, {Version: "v2.3.0", Weight: 30, Effective: .3}},
 		Candidates: []route.Candidate{{Address: "10.0.0.3:8080", Weight: 100, Score: 1, Scale: &route.Scale{Thousandths: 600, Why: "hot"}}}}
@@ -278,14 +279,16 @@ func TestCallIsExplained(t *testing.T) {
 		t.Errorf("%+v", answer)
 	}
 	text := c.render("calls", callsPage{ID: "p-1", Answer: answer})
-	for _, want := range []string{"reproduced", "9223372036854775808", "the draw fell here", "Every instance that fits was warming up", "600 ‰", "fallback: {version: v2.3.0", "■ 0"} {
+	for _, want := range []string{"reproduced", "9223372036854775808", "the draw fell here", "target-load &gt; 80: 3 tenths of the main version&#39;s part", "The load was 93.2 % when", "Every instance that fits was warming up", "The caller had put out every instance", "no answer came before the deadline", "600 ‰", "fallback: {version: v2.3.0", "■ 0"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in %s", want, text)
 		}
 	}
-	for _, standing := range []string{actions.CallDiffers, actions.CallExpired, actions.CallConfigured} {
+	for _, standing := range []string{actions.CallDiffers, actions.CallExpired, actions.CallConfigured, actions.CallRefused} {
 		alone := actions.CallExplained{Standing: standing}
-		alone.Record.Reason = route.ByNobody
+		if alone.Record.Reason = route.ByNobody; standing == actions.CallRefused {
+			alone.Record.Reason = route.ByBreaker
+		}
 		if text := c.render("calls", callsPage{ID: "p-1", Answer: v.callAnswer(alone)}); !strings.Contains(text, "nowhere: the call failed") {
 			t.Errorf("%s: %s", standing, text)
 		}

@@ -41,6 +41,7 @@ type callView struct {
 		Rule    string    `json:"rule"`
 		Reason  string    `json:"reason"`
 		Chosen  string    `json:"chosen"`
+		Outcome string    `json:"outcome"`
 		Draw    uint64    `json:"draw,string"`
 		Counts  *counts   `json:"counts"`
 		Lane    struct {
@@ -118,6 +119,9 @@ func (v callView) String() string {
 	line("service", "%s, %s", r.Service, lane)
 	line("reason", "%s", r.Reason)
 	line("chosen", "%s", or(r.Chosen, "nobody"))
+	if r.Outcome != "" {
+		line("ended", "%s", r.Outcome)
+	}
 	line("rule", "%s", or(r.Rule, "none"))
 	if r.Counts != nil {
 		line("left", "%s", r.Counts)
@@ -150,6 +154,9 @@ func (e *explanation) write(line func(name, format string, args ...any), draw ui
 	}
 	if e.AllCold {
 		line("all cold", "every match was warming, so they served")
+	}
+	if e.Panic {
+		line("panic", "the caller had put out every match, because it could not reach them or their calls failed; so they served")
 	}
 	line("draw", "%d", draw)
 	for _, c := range e.Candidates {

@@ -174,6 +174,16 @@ candidate 10.0.0.1:8080: weight 100, 70 % of it: hot, 41.2 % of the version's ca
 		t.Errorf("asked %+v", q)
 	}
 	expired, _ := inner(t, map[string]string{"GET /calls/a/b": `{"record":{"id":"a/b","draw":"1","reason":"nobody","counts":{"cluster":1}},"standing":"record only: table expired"}`})
+	refused, _ := inner(t, map[string]string{"GET /calls/r": `{"record":{"id":"r","draw":"0","reason":"breaker"},"standing":"record only: the breaker was open"}`})
+	if got := ctl(t, refused, streams{}, "explain", "call", "r"); got.exit != 0 || !strings.Contains(got.out, "reason    breaker\nchosen    nobody\n") || !strings.HasSuffix(got.out, "standing  record only: the breaker was open\n") {
+		t.Errorf("exit %d\n%s%s", got.exit, got.out, got.log)
+	}
+	panicked, _ := inner(t, map[string]string{"GET /calls/p": `{"record":{"id":"p","draw":"0","reason":"home","chosen":"10.0.0.1:80","outcome":"silent"},"standing":"reproduced",
+		"explanation":{"chosen":"10.0.0.1:80","panic":true,"candidates":[{"address":"10.0.0.1:80","weight":100,"stated":true,"scale":{"thousandths":0,"why":"ejected"},"score":1}]}}`})
+	if got := ctl(t, panicked, streams{}, "explain", "call", "p"); got.exit != 0 || !strings.Contains(got.out, "chosen    10.0.0.1:80\nended     silent\n") ||
+		!strings.Contains(got.out, "panic     the caller had put out every match") || !strings.Contains(got.out, "weight 100, 0 % of it: ejected, 100.0 % of the version's calls  ← chosen") {
+		t.Errorf("exit %d\n%s%s", got.exit, got.out, got.log)
+	}
 	if got := ctl(t, expired, streams{}, "explain", "call", "a/b"); got.exit != 0 || !strings.Contains(got.out, "chosen    nobody\n") ||
 		!strings.HasSuffix(got.out, "left      cluster 1, region 0, env 0, version 0\nstanding  record only: table expired\n") {
 		t.Errorf("exit %d\n%s%s", got.exit, got.out, got.log)

@@ -750,7 +750,23 @@ func TestACallIsExplainedAfterARestart(t *testing.T) {
 		record("keyed", 1<<64-5, route.Query{Key: "d-1001"}, nil)
 		record("nobody", 7, route.Query{Env: "pre"}, nil)
 		record("differs", 5, route.Query{}, func(r *wire.Record) { r.Chosen = "10.9.9.9:1" })
+		// Four tenths of the main version's part had moved: without them draw and version do not fit.
+		hot := view
+		hot.Key, hot.Shift, hot.Load = "gateway:4", map[string]int{"prod": 4}, map[string]float64{"prod": 92.5}
+		batch.Views = append(batch.Views, hot)
+		table = route.Compile(route.Input{Service: "order-core", Home: home, Instances: list, Rules: c.rules().Set.Rules, Number: 1, Shift: hot.Shift, Load: hot.Load})
+		record("shifted", 1<<63, route.Query{}, func(r *wire.Record) { r.View = hot.Key })
 		record("override", 5, route.Query{}, func(r *wire.Record) { r.Reason, r.View = route.ByOverride, "" })
+		record("breaker", 0, route.Query{}, func(r *wire.Record) { r.Reason, r.View, r.Chosen = route.ByBreaker, "", "" })
+		// All of a version were put out; the table's other inputs are as before.
+		bad := view
+		bad.Key, bad.Scale = "gateway:5", map[string]route.Scale{}
+		for _, in := range list {
+			bad.Scale[in.ID] = route.Scale{Why: route.Ejected}
+		}
+		batch.Views = append(batch.Views, bad)
+		table = route.Compile(route.Input{Service: "order-core", Home: home, Instances: list, Rules: c.rules().Set.Rules, Number: 1, Scale: bad.Scale})
+		record("panic", 5, route.Query{}, func(r *wire.Record) { r.View, r.Outcome = bad.Key, "silent" })
 		record("no-view", 5, route.Query{}, func(r *wire.Record) { r.View = "gone" })
 		lost, foreign := view, view
 		lost.Key, lost.Digest, foreign.Key, foreign.Number = "gateway:2", "sha-2", "gateway:3", 99
@@ -762,18 +778,24 @@ func TestACallIsExplainedAfterARestart(t *testing.T) {
 		c.apply(actions.Pipeline, `,"delete":true`).ok()
 		again := c.sibling()
 		again.do.Region = region
-		for id, want := range map[string]string{"main": "rule", "FALLBACK": "fallback", "keyed": "", "nobody": "nobody"} {
+		for id, want := range map[string]string{"main": "rule", "FALLBACK": "fallback", "keyed": "", "nobody": "nobody", "shifted": "fallback", "panic": "rule"} {
 			var got actions.CallExplained
 			again.get(actions.OnCall, "/calls/"+id).ok().into(&got)
 			if got.Standing != actions.CallReproduced || got.Explanation == nil || got.Explanation.Chosen != got.Record.Chosen ||
 				want != "" && string(got.Explanation.Reason) != want || len(got.Explanation.Steps) == 0 {
 				t.Errorf("%s: %+v\n%+v", id, got, got.Explanation)
 			}
+			if x := got.Explanation; id == "shifted" && (x == nil || x.Shift == nil || x.Shift.Tenths != 4 || *x.Shift.Load != 92.5 || x.Sides[0].Weight != 70 || x.Sides[0].Effective != 0.42) {
+				t.Errorf("explain does not say what the condition moved: %+v", x)
+			}
+			if id == "panic" && (!got.Explanation.Panic || got.Record.Outcome != "silent") {
+				t.Errorf("explain does not say that all were out: %+v", got)
+			}
 			if strings.Contains(jsonOf(t, got), "d-1001") {
 				t.Errorf("%s shows the key of the lane", id)
 			}
 		}
-		for id, want := range map[string]string{"differs": actions.CallDiffers, "override": actions.CallConfigured, "no-view": actions.CallExpired,
+		for id, want := range map[string]string{"differs": actions.CallDiffers, "override": actions.CallConfigured, "breaker": actions.CallRefused, "no-view": actions.CallExpired,
 			"no-list": actions.CallExpired, "no-rules": actions.CallExpired} {
 			var got actions.CallExplained
 			again.get(actions.OnCall, "/calls/"+id).ok().into(&got)
