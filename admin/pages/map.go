@@ -8,7 +8,6 @@ import (
 
 	"dispatch.example/dispatch/admin/actions"
 	"dispatch.example/dispatch/discovery/directory"
-	"dispatch.example/dispatch/discovery/rules"
 )
 
 // mapPage says who may call whom: services by environments.
@@ -275,19 +274,23 @@ func cellOfMap(c actions.MapCell, classes map[string]string) mapCell {
 	}
 	for i, path := range pieces(shares) {
 		one := c.Versions[i]
-		cell.Parts = append(cell.Parts, mapPart{MapVersion: one, Class: classes[one.Version], Path: path, Note: noteOf(one, c.Rule)})
+		cell.Parts = append(cell.Parts, mapPart{MapVersion: one, Class: classes[one.Version], Path: path, Note: noteOf(one, c)})
 	}
 	return cell
 }
 
 // noteOf is why a version takes no calls.
-func noteOf(one actions.MapVersion, r *rules.Rule) string {
+func noteOf(one actions.MapVersion, c actions.MapCell) string {
+	r := c.Rule
 	switch {
 	case one.Instances == 0:
 		return "map.nobody"
 	case one.Serving == 0:
 		return "map.drained"
-	case r != nil && one.Version == r.Strategy.Version && r.Strategy.Weight == 0,
+	case c.Gray != nil && one.Share > 0: // the rule in Git does not say so
+		return ""
+	case c.Gray != nil && c.Gray.Share == 100,
+		r != nil && one.Version == r.Strategy.Version && r.Strategy.Weight == 0,
 		r != nil && r.Fallback != nil && one.Version == r.Fallback.Version && r.Fallback.Weight == 0:
 		return "map.weightless"
 	default:

@@ -121,7 +121,7 @@ func TestWhatAVersionWithoutCallsIsCalled(t *testing.T) {
 		{actions.MapVersion{Version: "v1", Instances: 2, Serving: 1}, &fall, "map.weightless"},
 		{actions.MapVersion{Version: "v2", Instances: 2, Serving: 1}, nil, ""},
 	} {
-		if got := noteOf(row.v, row.r); got != row.want {
+		if got := noteOf(row.v, actions.MapCell{Rule: row.r}); got != row.want {
 			t.Errorf("%+v: %q, want %q", row.v, got, row.want)
 		}
 	}

@@ -19,7 +19,7 @@ var files embed.FS
 
 // shared are the templates that every page is parsed with.
 func shared() []string {
-	return []string{"templates/layout.html", "templates/parts.html", "templates/chart.html", "templates/differences.html", "templates/hostparts.html", "templates/inner.html"}
+	return []string{"templates/layout.html", "templates/parts.html", "templates/chart.html", "templates/differences.html", "templates/hostparts.html", "templates/inner.html", "templates/grow.html"}
 }
 
 // templates are the pages, parsed once for each language. Their functions know who

@@ -113,6 +113,7 @@ type servicePage struct {
 	Key             bool
 	Waiting         int // its entries that nobody is sent to
 	Judge           *judging
+	Grows           []growth
 }
 
 // envGroup is a service in one environment.
@@ -241,6 +242,11 @@ func (p *servicePage) judging(id, do string) *judging {
 }
 
 func (v *visit) servicePage() (*servicePage, error) {
+	return v.servicePageWith(growthForm{})
+}
+
+// servicePageWith is the page with what a form about a growing version said.
+func (v *visit) servicePageWith(form growthForm) (*servicePage, error) {
 	query, name := v.r.URL.Query(), v.r.PathValue("name")
 	page := &servicePage{Name: name, Query: strings.TrimSpace(query.Get("q")), Env: query.Get("env")}
 	head, view, err := v.inner()
@@ -270,6 +276,9 @@ func (v *visit) servicePage() (*servicePage, error) {
 	}
 	page.Row = v.serviceRow(name, instances)
 	page.group(v, instances, all, view.Isolated)
+	if page.Grows, err = v.growths(page, instances, form); err != nil {
+		return nil, err
+	}
 	for i, g := range head.Rules.Set.Groups {
 		if strings.HasPrefix(name, g.Prefix) {
 			page.Owner, page.Key = &head.Rules.Set.Groups[i], slices.Contains(g.Key, name)

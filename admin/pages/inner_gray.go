@@ -1,0 +1,111 @@
+package pages
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+
+	"dispatch.example/dispatch/admin/actions"
+	"dispatch.example/dispatch/discovery/directory"
+)
+
+// growth is a version of the service that grows in one environment, or could.
+type growth struct {
+	Service, Env string
+	From         string             // the rule's main version
+	Gray         *actions.InnerGray // nil: none runs
+	Versions     []string           // that could: instances have them, and the rule has another main version
+	Form         growthForm
+}
+
+// Path is where its forms go.
+func (g growth) Path() string {
+	return servicePath(g.Service) + "/gray/" + url.PathEscape(g.Env)
+}
+
+// growthForm is what a form said that was refused; Do is empty when none was.
+type growthForm struct {
+	Do, Version, Steps, Reason, Typed string
+	ByKey, WithoutFallback            bool
+}
+
+// growths are those of the page's service, by environment.
+func (v *visit) growths(page *servicePage, instances []directory.Instance, form growthForm) (all []growth, err error) {
+	set := page.Rules.Set
+	var running []actions.InnerGray
+	if len(set.Grays) > 0 {
+		if running, err = v.do.InnerGrays(v.r.Context(), v.Actor); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range set.Rules {
+		if r.Service != page.Name || len(all) > 0 && all[len(all)-1].Env == r.Selector.Env || page.Env != "" && page.Env != r.Selector.Env {
+			continue // another service, a shadowed rule, an environment that was not asked for
+		}
+		g := growth{Service: page.Name, Env: r.Selector.Env, From: r.Strategy.Version, Form: growthForm{Steps: "5, 20, 50, 100"}}
+		if v.r.PathValue("env") == g.Env {
+			g.Form = form
+		}
+		for i := range running {
+			if running[i].Service == g.Service && running[i].Env == g.Env {
+				g.Gray = &running[i]
+			}
+		}
+		for _, in := range instances {
+			if in.Env == g.Env && in.Cluster == r.Selector.Cluster && in.Version != g.From && !slices.Contains(g.Versions, in.Version) {
+				g.Versions = append(g.Versions, in.Version)
+			}
+		}
+		slices.Sort(g.Versions)
+		if g.Gray != nil || len(g.Versions) > 0 {
+			all = append(all, g)
+		}
+	}
+	return all, nil
+}
+
+// growVersion starts a gray, takes a step or takes everything back, as the path says.
+func (v *visit) growVersion(do string, act func(actions.Write, actions.InnerRef, growthForm) (actions.RulesApplied, error)) error {
+	f := v.r.PostForm
+	to := actions.InnerRef{Service: v.r.PathValue("name"), Env: v.r.PathValue("env")}
+	form := growthForm{Do: do, Version: f.Get("version"), Steps: f.Get("steps"), Reason: f.Get("reason"), Typed: f.Get("confirm"),
+		ByKey: f.Get("by_key") != "", WithoutFallback: f.Get("without_fallback") != ""}
+	out, err := act(v.write(), to, form)
+	if err == nil && out.Number == 0 {
+		return v.done(servicePath(to.Service), "services.gray.did.nothing")
+	}
+	if err == nil {
+		return v.done(servicePath(to.Service), "services.gray.did."+do, "Env", to.Env, "Number", out.Number)
+	}
+	page, gone := v.servicePageWith(form)
+	if gone != nil {
+		return gone
+	}
+	return v.refuse("service", page, err)
+}
+
+// startVersion lets the version of the form take its first step.
+func (v *visit) startVersion() error {
+	return v.growVersion("start", func(w actions.Write, to actions.InnerRef, f growthForm) (actions.RulesApplied, error) {
+		in := actions.InnerGrayInput{Version: f.Version, ByKey: f.ByKey, WithoutFallback: f.WithoutFallback}
+		for _, text := range strings.FieldsFunc(f.Steps, func(r rune) bool { return strings.ContainsRune(" ,;，、→%", r) }) {
+			in.Steps = append(in.Steps, int(number64(text))) // what is no number is 0, and refused
+		}
+		return v.do.StartInnerGray(v.r.Context(), w, actions.InnerStart{InnerRef: to, InnerGrayInput: in})
+	})
+}
+
+// stepVersion takes the step of the form's button.
+func (v *visit) stepVersion() error {
+	return v.growVersion("step", func(w actions.Write, to actions.InnerRef, _ growthForm) (actions.RulesApplied, error) {
+		f := v.r.PostForm
+		return v.do.StepInnerGray(v.r.Context(), w, to, actions.InnerStep{Expect: int(number64(f.Get("expect"))), To: int(number64(f.Get("to")))})
+	})
+}
+
+// abortVersion takes everything back.
+func (v *visit) abortVersion() error {
+	return v.growVersion("abort", func(w actions.Write, to actions.InnerRef, _ growthForm) (actions.RulesApplied, error) {
+		return v.do.AbortInnerGray(v.r.Context(), w, to)
+	})
+}

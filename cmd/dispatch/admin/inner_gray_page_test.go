@@ -1,0 +1,60 @@
+package admin_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"dispatch.example/dispatch/admin/actions"
+)
+
+// A version grows and is taken back on the page of its service.
+func TestAVersionGrowsThroughThePage(t *testing.T) {
+	each(t, func(t *testing.T, c *control) {
+		c.hangzhou(services)
+		c.apply(actions.Administrator, "", "order.yaml", plainRule, "pay.yaml", payRule).ok()
+		const page = "/services/order-core"
+		c.page(actions.ReleaseEngineer, "GET", page, nil).words("Let another version grow in prod", "<option>v2.3.0</option>", "5, 20, 50, 100")
+		if r := c.page(actions.OnCall, "GET", page, nil); strings.Contains(string(r.body), "Let another version grow") {
+			t.Error("somebody on call is offered a start")
+		}
+		post := func(role, do string, form url.Values) *reply {
+			form.Set("key", strings.Join([]string{role, do, form.Get("reason"), form.Get("expect")}, "-"))
+			return c.page(role, "POST", page+"/gray/prod/"+do, form)
+		}
+		start := url.Values{"version": {"v2.3.0"}, "steps": {"5, 3"}, "reason": {"the new one"}}
+		if r := post(actions.ReleaseEngineer, "start", start); r.status != http.StatusUnprocessableEntity || !strings.Contains(string(r.body), "bad_gray") ||
+			!strings.Contains(string(r.body), `value="the new one"`) || !strings.Contains(string(r.body), `value="5, 3"`) {
+			t.Errorf("steps that fall: %d %s", r.status, r.body)
+		}
+		start.Set("steps", "5 → 20 → 100 %")
+		start.Set("reason", "the newer one")
+		if r := post(actions.Viewer, "start", start); r.status != http.StatusForbidden {
+			t.Errorf("a viewer starts: %d", r.status)
+		}
+		if at := post(actions.ReleaseEngineer, "start", start).location(); at != page {
+			t.Errorf("it leads to %s", at)
+		}
+		c.page(actions.Viewer, "GET", page, nil).words("v2.3.0 grows in prod", "5 %", "1 of 1 serve", "can take it back")
+		c.page(actions.Viewer, "GET", "/map?env=prod", nil).words("v2.3.0 grows: 5 %")
+		if at := post(actions.ReleaseEngineer, "step", url.Values{"expect": {"5"}, "reason": {"looks well"}}).location(); at != page {
+			t.Errorf("it leads to %s", at)
+		}
+		if r := post(actions.ReleaseEngineer, "step", url.Values{"expect": {"5"}, "reason": {"once more"}}); r.status != http.StatusConflict || !strings.Contains(string(r.body), "20 %") {
+			t.Errorf("a step that somebody took already: %d %s", r.status, r.body)
+		}
+		post(actions.ReleaseEngineer, "step", url.Values{"expect": {"20"}, "reason": {"looks well"}}).location()
+		c.page(actions.Viewer, "GET", page, nil).words("it has everything", "Put this into Git", "strategy: {version: v2.3.0, weight: 100}")
+		if r := post(actions.OnCall, "abort", url.Values{"reason": {"it is slow"}, "confirm": {"pay-core"}}); r.status != http.StatusUnprocessableEntity ||
+			!strings.Contains(string(r.body), `value="it is slow"`) {
+			t.Errorf("the wrong word: %d %s", r.status, r.body)
+		}
+		if at := post(actions.OnCall, "abort", url.Values{"reason": {"it is very slow"}, "confirm": {"order-core"}}).location(); at != page {
+			t.Errorf("it leads to %s", at)
+		}
+		if r := c.page(actions.ReleaseEngineer, "GET", page, nil).words("Let another version grow in prod"); strings.Contains(string(r.body), "grows in prod") {
+			t.Error("it still grows")
+		}
+	})
+}
