@@ -20,7 +20,7 @@ SUITE := cmd/dispatch/admin
 FUZZTIME ?= 30s
 PACKAGES ?= ./...
 
-.PHONY: help run install test check format vet lint modules house bench fuzz fleet shots promises switches chaos soak
+.PHONY: help run install test check format vet lint modules house bench fuzz fleet shots promises switches chaos drills soak
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,12 +37,13 @@ shots: ## Pictures of every page in both themes and languages into ./shots, from
 	go run ./e2e/browser/shots
 
 test: install ## All tests, with the race detector but for the admin suite; not the promises. Finds or installs the servers they need
-	go test -race -timeout $(TEST_TIMEOUT) $$(go list $(PACKAGES) | grep -Ev '/e2e(/browser)?$$|/$(SUITE)$$')
+	go test -race -timeout $(TEST_TIMEOUT) $$(go list $(PACKAGES) | grep -Ev '/e2e(/browser)?$$|/drills$$|/$(SUITE)$$')
 	go test -timeout $(TEST_TIMEOUT) ./$(SUITE)
 
 # After the others and without the race detector: these measure.
-promises: install ## The promises on a fleet of real processes and in a browser, in small; make chaos has the full figures
+promises: install ## The promises on a fleet of real processes and in a browser, and the drills, in small; make chaos and make drills have the full figures
 	go test -count=1 -p 1 -parallel 4 -timeout 20m ./e2e ./e2e/browser
+	go test -count=1 -parallel 8 -timeout 10m ./drills
 
 check: format vet lint modules house test promises switches ## Everything CI runs: the above, format, vet, lint, modules, house rules, docs
 
@@ -78,6 +79,11 @@ chaos: install ## The promises with their full figures, one line each, and every
 	go test -count=1 -p 1 -v -timeout 90m ./e2e ./e2e/browser -args -full | grep --line-buffered -E '^(P[0-9]|E1[0-9]|WALK|SEC|PAGE|ok|FAIL|panic|---)|_test.go:'; \
 	go test -race -timeout 60m ./$(SUITE); \
 	go run ./e2e/switches; } | tee e2e/RESULTS.txt
+
+# Processes of a drill wait more than they work, so more of them than processors run at once.
+drills: install ## The numbers of the inner layer in full, one line each, and with the layer off (half an hour, root); writes drills/RESULTS.txt and drills/samples
+	{ echo "commit $$(git describe --always --dirty), $$(date -u +%F), $$(nproc) processors"; \
+	go test -count=1 -v -parallel 8 -timeout 60m ./drills -args -full | grep --line-buffered -E '^([RCAT][0-9]|COST|NET|ok|FAIL|panic|---)|_test.go:'; } | tee drills/RESULTS.txt
 
 SOAK ?= 24h
 
