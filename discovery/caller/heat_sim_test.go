@@ -14,7 +14,7 @@ import (
 	"dispatch.example/dispatch/discovery/wire"
 )
 
-// world is 20 callers of orders, four instances of v2.4.0 and four of v2.3.1, whose
+// world is callers of orders, four instances of v2.4.0 and four of v2.3.1, whose
 // CPU is what a model makes of their traffic. Each instance reports the mean of its
 // last ten seconds, each at its own second; the control node tells all loads each 11 s,
 // which is what a pace of ten seconds that is looked at each second comes to.
@@ -22,6 +22,7 @@ type world struct {
 	t       *testing.T
 	n       *node
 	callers []*Caller
+	splits  []split // by caller
 	all     []discovery.Instance
 	model   func(in *discovery.Instance, traffic float64, second int) float64 // CPU in percent
 	second  int
@@ -30,10 +31,7 @@ type world struct {
 	said    map[string]wire.Load
 }
 
-const (
-	worldCallers = 20
-	perVersion   = 4
-)
+const perVersion = 4
 
 // accident is the rule of the accident: v2.4.0 has 70, v2.3.1 has 30.
 func accident(condition *rules.Condition) rules.Rule {
@@ -48,9 +46,9 @@ func over(number float64) *rules.Condition {
 	return &rules.Condition{Metric: "target-load", Operator: ">", Number: number}
 }
 
-func newWorld(t *testing.T, condition *rules.Condition) *world {
+func newWorld(t *testing.T, callers int, condition *rules.Condition) *world {
 	t.Helper()
-	w := &world{t: t, n: newNode(t), log: &logged{}, used: map[string]float64{}, said: map[string]wire.Load{}}
+	w := &world{t: t, n: newNode(t), log: &logged{}, used: map[string]float64{}, said: map[string]wire.Load{}, splits: make([]split, callers)}
 	for i := range 2 * perVersion {
 		version := "v2.4.0"
 		if i >= perVersion {
@@ -60,7 +58,7 @@ func newWorld(t *testing.T, condition *rules.Condition) *world {
 	}
 	w.n.list("orders", w.all...)
 	w.n.publish(1, accident(condition))
-	for i := range worldCallers {
+	for i := range callers {
 		opt := options(w.n)
 		opt.ID, opt.Log = fmt.Sprint("caller-", i), w.log.logger()
 		w.callers = append(w.callers, started(t, one(w.n), opt))
@@ -72,23 +70,39 @@ func newWorld(t *testing.T, condition *rules.Condition) *world {
 	return w
 }
 
+// split is what the table of a caller makes of its calls.
+type split struct {
+	table *entry
+	of    map[string]float64 // by ID, 1 in total
+	share float64            // of v2.4.0
+}
+
+func splitOf(t *testing.T, e *entry) split {
+	s := split{table: e, of: map[string]float64{}}
+	for i, draw := range []uint64{0, math.MaxUint64} {
+		x := e.table.Explain(route.Query{}, draw)
+		if len(x.Sides) != 2 {
+			t.Fatalf("sides %+v", x.Sides)
+		}
+		for _, one := range x.Candidates {
+			s.of[one.ID] += x.Sides[i].Effective * one.Score
+		}
+		s.share = x.Sides[0].Effective
+	}
+	return s
+}
+
 // traffic is each instance's part of all calls, 1 in total, and share that of v2.4.0.
 func (w *world) traffic() (of map[string]float64, share float64) {
 	of = map[string]float64{}
-	for _, c := range w.callers {
-		table := (*c.slots.Load())["orders"].now.Load().table
-		for i, draw := range []uint64{0, math.MaxUint64} {
-			x := table.Explain(route.Query{}, draw)
-			if len(x.Sides) != 2 { // both serve
-				w.t.Fatalf("sides %+v", x.Sides)
-			}
-			for _, one := range x.Candidates {
-				of[one.ID] += x.Sides[i].Effective * one.Score / worldCallers
-			}
-			if i == 0 {
-				share += x.Sides[0].Effective / worldCallers
-			}
+	for i, c := range w.callers {
+		if e := (*c.slots.Load())["orders"].now.Load(); w.splits[i].table != e {
+			w.splits[i] = splitOf(w.t, e)
 		}
+		for id, part := range w.splits[i].of {
+			of[id] += part / float64(len(w.callers))
+		}
+		share += w.splits[i].share / float64(len(w.callers))
 	}
 	return of, share
 }
@@ -141,7 +155,7 @@ func (w *world) run(seconds int) (rows []row) {
 		}
 		for _, c := range w.callers {
 			c.mu.Lock()
-			r.tenths += float64(c.lists["orders"].heat.shifts["prod"].tenths) / worldCallers
+			r.tenths += float64(c.lists["orders"].heat.shifts["prod"].tenths) / float64(len(w.callers))
 			c.mu.Unlock()
 		}
 		rows = append(rows, r)
@@ -172,7 +186,7 @@ func turns(rows []row, of func(row) float64) (n int) {
 func TestSickVersionLosesItsTraffic(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nil)
+		w := newWorld(t, 20, nil)
 		w.model = func(in *discovery.Instance, traffic float64, _ int) float64 {
 			if in.Version == "v2.4.0" {
 				return 100
@@ -193,7 +207,7 @@ func TestSickVersionLosesItsTraffic(t *testing.T) {
 				t.Errorf("at %d s it has nothing, and nobody would see it recover", r.second)
 			}
 		}
-		if got := strings.Count(w.log.String(), "an instance is hot"); got != worldCallers*perVersion {
+		if got := strings.Count(w.log.String(), "an instance is hot"); got != len(w.callers)*perVersion {
 			t.Errorf("%d lines about hot instances, want one of each caller and instance", got)
 		}
 	})
@@ -203,7 +217,7 @@ func TestSickVersionLosesItsTraffic(t *testing.T) {
 func TestHeatFollowsRamp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nil)
+		w := newWorld(t, 5, nil)
 		w.model = func(in *discovery.Instance, _ float64, second int) float64 {
 			if in.Version != "v2.4.0" {
 				return 20
@@ -232,7 +246,7 @@ func TestHeatFollowsRamp(t *testing.T) {
 		if last := rows[len(rows)-1].share; last < 0.699 {
 			t.Errorf("in the end the share is %.3f", last)
 		}
-		if got := strings.Count(w.log.String(), "has its whole weight again"); got != worldCallers*perVersion {
+		if got := strings.Count(w.log.String(), "has its whole weight again"); got != len(w.callers)*perVersion {
 			t.Errorf("%d lines about whole weights", got)
 		}
 	})
@@ -251,7 +265,7 @@ func TestShiftSettles(t *testing.T) {
 		t.Run(fmt.Sprint(c.total), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, over(80))
+				w := newWorld(t, 5, over(80))
 				w.model = func(_ *discovery.Instance, traffic float64, _ int) float64 { return c.total * traffic }
 				rows := w.run(600)
 				if got := turns(rows, func(r row) float64 { return r.tenths }); got > c.turns {

@@ -259,7 +259,7 @@ func TestEquallyHotShareAlike(t *testing.T) {
 func TestFallbackTakesAll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, nil)
+		w := newWorld(t, 1, nil)
 		out := map[string]route.Scale{}
 		for _, in := range w.all[:perVersion] {
 			out[in.ID] = route.Scale{Why: route.Isolated}
