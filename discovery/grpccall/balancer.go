@@ -60,12 +60,12 @@ type connection struct {
 // Pick implements balancer.Picker: the connection to the instance of the call. gRPC
 // asks again after each UpdateState when it is not ready.
 func (c *connections) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	call, ok := info.Ctx.Value(callKey{}).(*call)
+	attempt, ok := info.Ctx.Value(attemptKey{}).(*attempt)
 	if !ok {
 		return balancer.PickResult{}, status.Error(codes.Internal, "a call came past the interceptors of grpccall.DialOptions")
 	}
-	address := call.to
-	call.sent.Store(false) // gRPC asks again only as long as nothing was sent
+	address := attempt.to
+	attempt.sent.Store(false) // gRPC asks again only as long as nothing was sent
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	to := c.all[address]
@@ -77,7 +77,7 @@ func (c *connections) Pick(info balancer.PickInfo) (balancer.PickResult, error) 
 	}
 	switch to.state {
 	case connectivity.Ready:
-		call.sent.Store(true)
+		attempt.sent.Store(true)
 		return balancer.PickResult{SubConn: to.SubConn}, nil
 	case connectivity.TransientFailure:
 		return balancer.PickResult{}, status.Errorf(codes.Unavailable, "connect to %s: %s", address, to.err)

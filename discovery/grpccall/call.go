@@ -18,34 +18,46 @@ import (
 	"dispatch.example/dispatch/discovery/trace"
 )
 
-// call is one call on its way, and the context of what is sent: all in one allocation.
+// call is one call on its way: all that it needs, in one allocation.
 type call struct {
-	context.Context
 	service string
 	method  string
 	opts    []grpc.CallOption
 	guard   guard.Call
-	to      discovery.Address // of the attempt
-	sent    atomic.Bool       // there was a connection for it
+	ctx     context.Context    // of what is sent
+	cancel  context.CancelFunc // nil: the deadline is not ours
+	first   attempt
+	now     *attempt // the last one
 }
 
-type callKey struct{}
+// attempt is the context of what is sent. Each has its own: gRPC may still hold that
+// of one that failed.
+type attempt struct {
+	context.Context
+	to   discovery.Address
+	sent atomic.Bool // there was a connection for it
+}
 
-// Value knows the call.
-func (c *call) Value(key any) any {
-	if key == (callKey{}) {
-		return c
+type attemptKey struct{}
+
+// Value knows the attempt.
+func (a *attempt) Value(key any) any {
+	if key == (attemptKey{}) {
+		return a
 	}
-	return c.Context.Value(key)
+	return a.Context.Value(key)
 }
 
 // begin is a call with its first pick. Who gets it without an error ends its guard.
 func (d *Dialer) begin(ctx context.Context, conn *grpc.ClientConn, method string, opts []grpc.CallOption) (*call, error) {
-	service, ok := strings.CutPrefix(conn.CanonicalTarget(), scheme+":///")
+	service, ok := strings.CutPrefix(conn.Target(), scheme+":///")
+	if !ok { // written in another way
+		service, ok = strings.CutPrefix(conn.CanonicalTarget(), scheme+":///")
+	}
 	if !ok {
 		return nil, status.Errorf(codes.InvalidArgument, "target %s is not dispatch:///SERVICE", conn.Target())
 	}
-	c := &call{Context: ctx, service: service, method: method, opts: opts}
+	c := &call{ctx: ctx, service: service, method: method, opts: opts}
 	var err error
 	if c.guard, err = d.guard.Begin(ctx, service); err != nil {
 		return c, unmade{err}
@@ -62,16 +74,14 @@ func (d *Dialer) unary(ctx context.Context, method string, req, reply any, conn 
 	if err != nil {
 		return d.instead(ctx, c, reply, err)
 	}
-	defer c.guard.End() // also when an interceptor panics
+	defer c.close() // also when an interceptor panics
 	if !c.guard.Own {
-		var cancel context.CancelFunc
-		c.Context, cancel = context.WithDeadline(ctx, c.guard.Deadline)
-		defer cancel()
+		c.ctx, c.cancel = context.WithDeadline(ctx, c.guard.Deadline)
 	}
 	d.address(c)
 	for {
 		c.aim()
-		err := invoke(c, method, req, reply, conn, opts...)
+		err := invoke(c.now, method, req, reply, conn, opts...)
 		outcome, took := c.outcomeOf(err), c.guard.Took()
 		c.guard.Done(ctx, outcome, took)
 		if outcome == caller.Answered || outcome == caller.Canceled {
@@ -80,6 +90,13 @@ func (d *Dialer) unary(ctx context.Context, method string, req, reply any, conn 
 		if stop := d.again(ctx, c, outcome); stop != nil {
 			return d.instead(ctx, c, reply, c.failure(outcome, took, stop, err))
 		}
+	}
+}
+
+func (c *call) close() {
+	c.guard.End()
+	if c.cancel != nil {
+		c.cancel()
 	}
 }
 
@@ -93,8 +110,13 @@ func (d *Dialer) again(ctx context.Context, c *call, o caller.Outcome) error {
 
 // aim lets the next attempt go where the pick says.
 func (c *call) aim() {
-	c.to = c.guard.Pick.Instance.Address
-	c.sent.Store(false)
+	c.now = &c.first
+	ctx := c.ctx
+	if c.guard.Attempts > 1 {
+		c.now = &attempt{}
+		ctx = metadata.AppendToOutgoingContext(ctx, retryKey, "1")
+	}
+	c.now.Context, c.now.to = ctx, c.guard.Pick.Instance.Address
 	for _, opt := range c.opts {
 		if told, ok := opt.(pickTo); ok {
 			*told.pick = c.guard.Pick
@@ -102,16 +124,10 @@ func (c *call) aim() {
 	}
 }
 
-// The metadata keys of a trace, as gRPC spells names of headers.
-var (
-	traceKey = strings.ToLower(trace.Header)
-	stateKey = strings.ToLower(trace.StateHeader)
-)
-
 // address puts the lane and the trace into the metadata of what is sent, in place of
 // what is there.
 func (d *Dialer) address(c *call) {
-	ctx := c.Context
+	ctx := c.ctx
 	before := metadata.ValueFromOutgoingContext(ctx, baggageKey)
 	lane := baggage.Out(ctx, d.guard.Lane(ctx), before)
 	parent, state := trace.Out(ctx)
@@ -138,7 +154,7 @@ func (d *Dialer) address(c *call) {
 	if len(pairs) > 0 {
 		ctx = metadata.AppendToOutgoingContext(ctx, pairs...)
 	}
-	c.Context = ctx
+	c.ctx = ctx
 }
 
 // outcomeOf is what the end of an attempt says about its instance.
@@ -147,12 +163,12 @@ func (c *call) outcomeOf(err error) caller.Outcome {
 	case codes.Canceled:
 		return caller.Canceled
 	case codes.DeadlineExceeded:
-		if c.Err() != nil {
+		if c.ctx.Err() != nil {
 			return caller.Silent
 		}
 		return caller.Failed
 	case codes.Unavailable:
-		if !c.sent.Load() {
+		if !c.now.sent.Load() {
 			return caller.Unreachable
 		}
 		return caller.Failed

@@ -28,13 +28,17 @@
 //
 // How an attempt ends, for guard and caller:
 //
-//	Unavailable without a connection               unreachable   tried again: nothing was sent
+//	Unavailable without a connection: 500 ms to
+//	  dial, 1 s with TLS and HTTP/2, refused       unreachable   tried again: nothing was sent
 //	DeadlineExceeded, and the deadline passed      silent        no time to try again
 //	Unavailable, ResourceExhausted, Internal,
 //	  Unknown, DataLoss, DeadlineExceeded of
 //	  somebody further on                          failed        tried again, if idempotent
 //	Canceled                                       canceled      says nothing
 //	all else                                       answered
+//
+// A retry says so to the instance, where ServerOptions note it: the calls for a call
+// that is a retry are not tried again themselves.
 //
 // No method is idempotent unless Dialer.Idempotent or the call option Idempotent says
 // so: gRPC has no word for it that reaches a client.
@@ -72,8 +76,9 @@ import (
 const scheme = "dispatch"
 
 const (
-	// connectTimeout is what TLS and HTTP/2 may take on top of guard.DialLimit.
-	connectTimeout = 3 * time.Second
+	// connectTimeout is what dialling, TLS and HTTP/2 may take together. A process that
+	// is stopped accepts and says nothing: the call goes elsewhere while there is time.
+	connectTimeout = time.Second
 	// maxBackoff keeps an instance that came back from being left alone for long; no
 	// connection is tried without a call.
 	maxBackoff = 5 * time.Second

@@ -464,4 +464,3 @@ func TestCallsWhileEverythingChanges(t *testing.T) {
 	stop()
 	changes.Wait()
 }
-

@@ -22,7 +22,12 @@ import (
 	"dispatch.example/dispatch/internal/testenv"
 )
 
-func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+func TestMain(m *testing.M) {
+	if os.Getenv(serverProcess) != "" {
+		os.Exit(serveAlone())
+	}
+	os.Exit(testenv.Main(m))
+}
 
 // picks is a Caller over a list that a test sets. It knows environments and nothing
 // else of a caller.Caller.
@@ -214,7 +219,7 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-func instance(t *testing.T, service, env, address string) discovery.Instance {
+func instance(t testing.TB, service, env, address string) discovery.Instance {
 	t.Helper()
 	a, err := discovery.ParseAddress(address)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"dispatch.example/dispatch/discovery/baggage"
+	"dispatch.example/dispatch/discovery/guard"
 	"dispatch.example/dispatch/discovery/trace"
 )
 
@@ -18,11 +19,14 @@ import (
 var (
 	baggageKey = strings.ToLower(baggage.Header)
 	personKey  = strings.ToLower(baggage.PersonHeader)
+	traceKey   = strings.ToLower(trace.Header)
+	stateKey   = strings.ToLower(trace.StateHeader)
+	retryKey   = strings.ToLower(guard.RetryHeader)
 )
 
 // ServerOptions put the lane of each call into its context, where it counts before
-// the process's own, and a span of its trace, and count the calls in work, for the
-// load that heartbeats report; nil counts nothing.
+// the process's own, and a span of its trace, and whether it is a retry, and count
+// the calls in work, for the load that heartbeats report; nil counts nothing.
 func ServerOptions(inWork *atomic.Int64) []grpc.ServerOption {
 	if inWork == nil {
 		inWork = &atomic.Int64{}
@@ -49,8 +53,8 @@ func ServerOptions(inWork *atomic.Int64) []grpc.ServerOption {
 	}
 }
 
-// StripBaggage takes the lane out of calls that come from outside: who may be routed
-// where is not theirs to say. Baggage of others stays. It goes before ServerOptions.
+// StripBaggage takes the lane out of calls that come from outside, and that they are
+// retries: who may be routed where is not theirs to say. Baggage of others stays. It goes before ServerOptions.
 func StripBaggage() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
@@ -73,7 +77,11 @@ func incoming(ctx context.Context) (context.Context, error) {
 	}
 	// Several of one name are one list, of which only a tracestate may be one.
 	parent := strings.Join(metadata.ValueFromIncomingContext(ctx, traceKey), ",")
-	return trace.In(within, parent, strings.Join(metadata.ValueFromIncomingContext(ctx, stateKey), ",")), nil
+	within = trace.In(within, parent, strings.Join(metadata.ValueFromIncomingContext(ctx, stateKey), ","))
+	if metadata.ValueFromIncomingContext(ctx, retryKey) != nil {
+		within = guard.AsRetry(within)
+	}
+	return within, nil
 }
 
 func stripped(ctx context.Context) context.Context {
@@ -81,6 +89,7 @@ func stripped(ctx context.Context) context.Context {
 	rest := baggage.Strip(md[baggageKey])
 	delete(md, personKey)
 	delete(md, baggageKey)
+	delete(md, retryKey)
 	if rest != "" {
 		md[baggageKey] = []string{rest}
 	}

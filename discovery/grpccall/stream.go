@@ -30,7 +30,7 @@ func (d *Dialer) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.C
 	d.address(c)
 	for {
 		c.aim()
-		opened, err := streamer(c, desc, conn, method, opts...)
+		opened, err := streamer(c.now, desc, conn, method, opts...)
 		s.took = c.guard.Took()
 		if err == nil {
 			s.begin(opened)

@@ -1,0 +1,5 @@
+//go:build race
+
+package grpccall
+
+const raceDetector = true
