@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -102,7 +103,7 @@ func startNode(t testing.TB, registry string) *node {
 	n := &node{admin: freeAddr(t), fleet: "http://" + fleet, tokenFile: filepath.Join(data, "keys/fleet.token"), trust: filepath.Join(data, "trust.jwks")}
 	n.Control = own(t, &testenv.Control{Name: "control", Up: testenv.Answers("http://" + n.admin + "/api/v1/openapi.json"),
 		Args: []string{program(t, "cmd/dispatch"), "serve", "--demo", "--demo-traffic", "off", "--probes", "off", "--data", data, "--listen", freeAddr(t),
-			"--ops-listen", freeAddr(t), "--admin-listen", n.admin, "--fleet-listen", fleet, "--region", home("").Region, "--registry", "main=" + registry}})
+			"--ops-listen", freeAddr(t), "--admin-listen", n.admin, "--fleet-listen", fleet, "--region", home("").Region, "--registry", "main=" + strings.ReplaceAll(registry, ",", `\,`)}}) // commas part registries
 	within(t, 10*time.Second, func() error {
 		text, err := os.ReadFile(n.Log)
 		must(t, err)

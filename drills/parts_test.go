@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -164,6 +163,3 @@ func freeAddr(t testing.TB) string {
 	must(t, err)
 	return addr
 }
-
-// port is that of a listener.
-func port(l net.Listener) uint16 { return uint16(l.Addr().(*net.TCPAddr).Port) }
