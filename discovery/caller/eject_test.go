@@ -605,7 +605,7 @@ func TestDoneAllocatesNothing(t *testing.T) {
 }
 
 func BenchmarkDone(b *testing.B) {
-	c := filled(b, Options{Sample: 1 << 30}, rules.Set{}, instances(1000, "orders", "prod", "v1"))
+	c := filled(b, Options{Sample: 1 << 30}, rules.Set{}, instances(20, "orders", "prod", "v1"))
 	var all []Pick
 	for range 512 {
 		p, err := c.Pick(b.Context(), "orders")
