@@ -71,16 +71,23 @@ func guarded(name string) *cluster.Cluster {
 	}
 }
 
-// routes send by weight. What may be sent twice is tried again once, at another
-// instance of the version; anything else only if nobody had it.
+// routes send by weight. What may be sent twice, by its method or its key, is tried
+// again once, at another instance of the version; anything else only if nobody had it.
 func routes(w *route.WeightedCluster) []*route.Route {
-	idempotent := &route.RouteMatch{PathSpecifier: &route.RouteMatch_Prefix{Prefix: "/"},
-		Headers: []*route.HeaderMatcher{{Name: ":method", HeaderMatchSpecifier: &route.HeaderMatcher_StringMatch{StringMatch: &matcher.StringMatcher{
-			MatchPattern: &matcher.StringMatcher_SafeRegex{SafeRegex: &matcher.RegexMatcher{Regex: "GET|HEAD|OPTIONS|TRACE|PUT|DELETE"}}}}}}}
+	method := &route.HeaderMatcher{Name: ":method", HeaderMatchSpecifier: &route.HeaderMatcher_StringMatch{StringMatch: &matcher.StringMatcher{
+		MatchPattern: &matcher.StringMatcher_SafeRegex{SafeRegex: &matcher.RegexMatcher{Regex: "GET|HEAD|OPTIONS|TRACE|PUT|DELETE"}}}}}
+	key := &route.HeaderMatcher{Name: "idempotency-key", HeaderMatchSpecifier: &route.HeaderMatcher_PresentMatch{PresentMatch: true}}
+	const unheard = "connect-failure,refused-stream"
 	return []*route.Route{
-		{Match: idempotent, Action: send(w, "connect-failure,refused-stream,reset,gateway-error")},
-		{Match: &route.RouteMatch{PathSpecifier: &route.RouteMatch_Prefix{Prefix: "/"}}, Action: send(w, "connect-failure,refused-stream")},
+		{Match: all(method), Action: send(w, unheard+",reset,gateway-error")},
+		{Match: all(key), Action: send(w, unheard+",reset,gateway-error")},
+		{Match: all(), Action: send(w, unheard)},
 	}
+}
+
+// all matches every path; headers narrow it.
+func all(headers ...*route.HeaderMatcher) *route.RouteMatch {
+	return &route.RouteMatch{PathSpecifier: &route.RouteMatch_Prefix{Prefix: "/"}, Headers: headers}
 }
 
 func send(w *route.WeightedCluster, retryOn string) *route.Route_Route {
@@ -96,7 +103,7 @@ func send(w *route.WeightedCluster, retryOn string) *route.Route_Route {
 // nowhere is the route of a rule that matches nobody: an error, never a wider search.
 func nowhere(r rules.Rule) []*route.Route {
 	text := "no instance of " + r.Service + " takes calls in " + r.Selector.Cluster + ", " + r.Selector.Region + ", " + r.Selector.Env + " by rule " + r.ID() + "\n"
-	return []*route.Route{{Match: &route.RouteMatch{PathSpecifier: &route.RouteMatch_Prefix{Prefix: "/"}},
+	return []*route.Route{{Match: all(),
 		Action: &route.Route_DirectResponse{DirectResponse: &route.DirectResponseAction{Status: http.StatusServiceUnavailable,
 			Body: &core.DataSource{Specifier: &core.DataSource_InlineString{InlineString: text}}}}}}
 }

@@ -22,6 +22,7 @@ import (
 
 	"dispatch.example/dispatch/discovery"
 	"dispatch.example/dispatch/discovery/directory"
+	"dispatch.example/dispatch/discovery/guard"
 	"dispatch.example/dispatch/discovery/route"
 	"dispatch.example/dispatch/discovery/rules"
 )
@@ -102,6 +103,25 @@ func TestEnvoyGolden(t *testing.T) {
 	}
 	if !slices.Equal(names, []string{"rds-prod.yaml", "cds.yaml"}) {
 		t.Errorf("the files are %v", names)
+	}
+}
+
+// What Envoy is told is what callers do.
+func TestEnvoyHasTheNumbersOfCallers(t *testing.T) {
+	t.Parallel()
+	out, err := Envoy(sample(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	hosts, clusters := configured(t, out)
+	for _, r := range hosts["prod order-core"].Routes {
+		a := r.GetRoute()
+		if a.Timeout.AsDuration() != guard.DefaultDeadline || a.RetryPolicy.NumRetries.Value != guard.DefaultRetries {
+			t.Errorf("a call ends after %s and has %d retries", a.Timeout.AsDuration(), a.RetryPolicy.NumRetries.Value)
+		}
+	}
+	if c := clusters["order-core/prod/v2.3.1"]; c.ConnectTimeout.AsDuration() != guard.DialLimit {
+		t.Errorf("a connection may take %s", c.ConnectTimeout.AsDuration())
 	}
 }
 
