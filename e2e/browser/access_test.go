@@ -37,7 +37,7 @@ func TestPagesAreAccessible(t *testing.T) {
 			t.Errorf("no link leads to %s; links lead to %q", must, paths)
 		}
 	}
-	paths = append(paths, "/calls?id="+PickedCall, "/calls?id=nobody", "/map?problem=1")
+	paths = append(paths, "/services/"+GrownService, "/calls?id="+PickedCall, "/calls?id=nobody", "/map?problem=1")
 	for i, path := range paths {
 		for j, look := range []Look{{}, {Dark: true}, {Language: "zh", Width: 390, Height: 844}, {Dark: true, Language: "zh"}} {
 			if !*full && i%4 != j { // each page in one look, each look on every fourth page

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -17,12 +19,14 @@ import (
 	"dispatch.example/dispatch/discovery"
 	"dispatch.example/dispatch/discovery/directory"
 	"dispatch.example/dispatch/discovery/route"
+	"dispatch.example/dispatch/discovery/rules"
 	"dispatch.example/dispatch/discovery/wire"
+	"dispatch.example/dispatch/examples"
 )
 
 // furnishInner lets the demo's services ask for each other and report their load, one
-// of them from another address than it registered, isolates an instance and records a
-// call. A server without a registry has nothing to furnish.
+// of them from another address than it registered, isolates an instance, lets a version
+// grow and records a call. A server without a registry has nothing to furnish.
 func (s *Server) furnishInner(ctx context.Context) error {
 	view, err := s.directory(ctx)
 	if r, ok := errors.AsType[*Refusal](err); ok && r.Code == "no_registry" {
@@ -59,7 +63,66 @@ func (s *Server) furnishInner(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := s.grow(ctx); err != nil {
+		return err
+	}
 	return s.pick(ctx)
+}
+
+// GrownService is the service of the demo of which Furnish lets a version grow.
+const GrownService = "risk-engine"
+
+// grow publishes a rule more than the demo has, and takes two steps of a new version.
+func (s *Server) grow(ctx context.Context) error {
+	names, err := fs.Glob(examples.Files, path.Join(examples.DemoRules, "*.yaml"))
+	if err != nil {
+		return err
+	}
+	files := []rules.File{{Name: GrownService + ".yaml", Text: rules.Rule{Service: GrownService, Updated: time.Now().Truncate(time.Second),
+		Selector: rules.Selector{Cluster: "production", Region: "cn-hangzhou", Env: "prod"}, Strategy: rules.Strategy{Version: "v1.4.0", Weight: 100}}.Text()}}
+	for _, name := range names {
+		text, err := fs.ReadFile(examples.Files, name)
+		if err != nil {
+			return err
+		}
+		files = append(files, rules.File{Name: path.Base(name), Text: string(text)})
+	}
+	if err := s.ruled(ctx); err != nil {
+		return err
+	}
+	const at = "POST /rules/grays/" + GrownService + "/prod"
+	for _, step := range []struct {
+		call string
+		body map[string]any
+	}{
+		{"POST /rules", map[string]any{"reason": "a rule for " + GrownService, "files": files}},
+		{at, map[string]any{"reason": "v1.5.0 passed its tests", "version": "v1.5.0"}},
+		{at + "/step", map[string]any{"reason": "an hour without errors", "expect": 5}},
+	} {
+		if err := s.Call(ctx, s.Token, step.call, step.body, nil); err != nil {
+			return fmt.Errorf("%s: %w", step.call, err)
+		}
+	}
+	return nil
+}
+
+// ruled waits until the demo has published its first rules.
+func (s *Server) ruled(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(ctx, stepTime)
+	defer stop()
+	tick := time.NewTicker(10 * look)
+	defer tick.Stop()
+	for {
+		var v actions.RulesView
+		if err := s.Call(ctx, s.Token, "GET /rules", nil, &v); err != nil || v.Number > 0 {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the demo's rules: %w", ctx.Err())
+		}
+	}
 }
 
 // PickedCall is the id of a call that Furnish lets a demo record.
@@ -77,7 +140,7 @@ func (s *Server) pick(ctx context.Context) error {
 		return err
 	}
 	list := tables.Services["order-core"]
-	in := route.Input{Service: "order-core", Home: home, Instances: list.Instances, Rules: region.Set.For("order-core", home.Env), Number: region.Number, Scale: list.Scale}
+	in := route.Input{Service: "order-core", Home: home, Instances: list.Instances, Rules: region.Set.Effective().For("order-core", home.Env), Number: region.Number, Scale: list.Scale}
 	const draw = 0xd15fa7c4
 	explained := route.Compile(in).Explain(route.Query{}, draw)
 	view := route.View{Key: "web-gateway-1/1", Service: in.Service, Home: home, Digest: list.Digest, Number: in.Number, Scale: in.Scale}

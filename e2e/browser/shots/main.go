@@ -84,7 +84,7 @@ func run(ctx context.Context, part string) (err error) {
 	if err != nil {
 		return err
 	}
-	paths = append(paths, "/calls?id="+browser.PickedCall)
+	paths = append(paths, "/calls?id="+browser.PickedCall, "/services/"+browser.GrownService)
 	select {
 	case <-time.After(traffic - time.Since(begin)):
 	case <-ctx.Done():
