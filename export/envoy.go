@@ -51,8 +51,9 @@ var unlike = [...]string{
 // the caller's own cluster. An error means that Envoy's own checks refuse something.
 func Envoy(m Mesh) (Export, error) {
 	e := envoy{Mesh: m, hosts: map[string][]*route.VirtualHost{}, names: map[[2]string]string{}}
-	for i, r := range m.Set.Rules {
-		first := i == 0 || r.Service != m.Set.Rules[i-1].Service || r.Selector.Env != m.Set.Rules[i-1].Selector.Env
+	all := m.Set.Effective().Rules
+	for i, r := range all {
+		first := i == 0 || r.Service != all[i-1].Service || r.Selector.Env != all[i-1].Selector.Env
 		if first && (m.Service == "" || r.Service == m.Service) && (m.Env == "" || r.Selector.Env == m.Env) {
 			e.rule(r)
 		}
@@ -100,6 +101,12 @@ func (e *envoy) rule(r rules.Rule) {
 		return
 	}
 	e.names[id] = r.Service
+	if g := r.Gray; g != nil {
+		e.note("%s in %s: a gray runs, %s; export again at each step", r.Service, r.Selector.Env, g)
+		if g.ByKey {
+			e.note("%s in %s: the gray is for calls with a key, and Envoy draws from all", r.Service, r.Selector.Env)
+		}
+	}
 	parts := []part{e.part(r, r.Strategy.Version, r.Strategy.Weight)}
 	if f := r.Fallback; f != nil {
 		parts = append(parts, e.part(r, f.Version, f.Weight))

@@ -79,14 +79,14 @@ func routes(w *route.WeightedCluster) []*route.Route {
 	key := &route.HeaderMatcher{Name: "idempotency-key", HeaderMatchSpecifier: &route.HeaderMatcher_PresentMatch{PresentMatch: true}}
 	const unheard = "connect-failure,refused-stream"
 	return []*route.Route{
-		{Match: all(method), Action: send(w, unheard+",reset,gateway-error")},
-		{Match: all(key), Action: send(w, unheard+",reset,gateway-error")},
-		{Match: all(), Action: send(w, unheard)},
+		{Match: everyPath(method), Action: send(w, unheard+",reset,gateway-error")},
+		{Match: everyPath(key), Action: send(w, unheard+",reset,gateway-error")},
+		{Match: everyPath(), Action: send(w, unheard)},
 	}
 }
 
-// all matches every path; headers narrow it.
-func all(headers ...*route.HeaderMatcher) *route.RouteMatch {
+// everyPath matches all requests; headers narrow it.
+func everyPath(headers ...*route.HeaderMatcher) *route.RouteMatch {
 	return &route.RouteMatch{PathSpecifier: &route.RouteMatch_Prefix{Prefix: "/"}, Headers: headers}
 }
 
@@ -103,7 +103,7 @@ func send(w *route.WeightedCluster, retryOn string) *route.Route_Route {
 // nowhere is the route of a rule that matches nobody: an error, never a wider search.
 func nowhere(r rules.Rule) []*route.Route {
 	text := "no instance of " + r.Service + " takes calls in " + r.Selector.Cluster + ", " + r.Selector.Region + ", " + r.Selector.Env + " by rule " + r.ID() + "\n"
-	return []*route.Route{{Match: all(),
+	return []*route.Route{{Match: everyPath(),
 		Action: &route.Route_DirectResponse{DirectResponse: &route.DirectResponseAction{Status: http.StatusServiceUnavailable,
 			Body: &core.DataSource{Specifier: &core.DataSource_InlineString{InlineString: text}}}}}}
 }

@@ -229,6 +229,10 @@ func TestEnvoyOfRulesThatLackInstances(t *testing.T) {
 		"nobody knows it":       {func(m *Mesh) { m.Services = nil }, nil, "each is answered with 503", true},
 		"a version has no part": {func(m *Mesh) { m.Set.Rules[0].Strategy.Weight = 0 }, map[string]uint32{"order-core/prod/v2.3.0": 30}, "a condition", false},
 		"neither has a part":    {func(m *Mesh) { m.Set.Rules[0].Strategy.Weight, m.Set.Rules[0].Fallback.Weight = 0, 0 }, nil, "no version takes calls", true},
+		"a new version grows": {func(m *Mesh) {
+			m.Services[0].Instances = append(m.Services[0].Instances, at("o-7", "10.0.1.7:8080", "v2.4.0", 100))
+			m.Set.Grays = []rules.Gray{{Service: "order-core", Env: "prod", Version: "v2.4.0", Share: 20, Steps: rules.DefaultSteps(), ByKey: true, By: "li"}}
+		}, map[string]uint32{"order-core/prod/v2.4.0": 20, "order-core/prod/v2.3.1": 80}, "v2.4.0 takes 20 %", false},
 		"the switch is thrown": {func(m *Mesh) { m.Set.Direct = true },
 			map[string]uint32{"order-core/prod/v2.3.1": 70, "order-core/prod/v2.3.0": 30}, "kill switch is thrown", false},
 		"an id that ends a comment": {func(m *Mesh) { m.Services[0].Instances[4].ID = "x\nresources: []\u2028a: b" },
