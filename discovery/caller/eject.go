@@ -84,6 +84,7 @@ func (c *Caller) see(l *list, in route.Input) seats {
 		w.at[in] = w.outliers.Find(fingerprintOf(in))
 	}
 	c.metrics.showOut(w)
+	signal(c.dials) // who is new is dialled before it is warm
 	return w.at
 }
 

@@ -373,6 +373,30 @@ func TestRegistryLetsNobodyBack(t *testing.T) {
 	})
 }
 
+// D10: a laptop enters an address that only itself reaches. It is found out while it
+// would be warmed up, and no call goes there.
+func TestWhoNobodyReachesGetsNoCall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		all := instances(3, "orders", "prod", "v1")
+		c, f, n := farmed(t, nil, all[:2]...)
+		serve(t, c, f, 10, 50*time.Millisecond)
+		laptop := all[2].Address.String()
+		f.set(laptop, Unreachable)
+		n.list("orders", all...)
+		if got := serve(t, c, f, 2000, 50*time.Millisecond); got[laptop] > 0 || len(got) != 2 {
+			t.Errorf("calls went to %v", got)
+		}
+		if f.dialed(laptop) < 3 {
+			t.Errorf("it was dialled %d times", f.dialed(laptop))
+		}
+		f.set(laptop, Answered)
+		if got := serve(t, c, f, 4000, 50*time.Millisecond); len(got) != 3 {
+			t.Errorf("when it can be reached calls go to %v", got)
+		}
+	})
+}
+
 // A service that is gone for good is forgotten.
 func TestWatchesAreForgotten(t *testing.T) {
 	t.Parallel()

@@ -27,6 +27,10 @@
 //	   │  │          └─────── longer, one call failed ─── on trial ◄──────┘
 //	   │  └────────────────── three calls went well ──────────┘
 //
+// Who comes into the list of a service that is called is dialled once, at some moment
+// of its first 20 s: a registry takes anybody's word, and a laptop that reaches itself
+// may be out of its callers' reach. Callers warm it up meanwhile, so no call is lost.
+//
 // On trial it has a tenth of its weight. Five minutes after it was let back the count
 // of terms starts anew.
 //
@@ -53,6 +57,7 @@ const (
 	quietFor     = 5 * time.Minute // after which the next term is a first one
 	rememberFor  = 10 * time.Minute
 	earliest     = 5 * time.Second        // into a term; who flaps is not let back faster
+	untriedFor   = 20 * time.Second       // in which its first dial is; callers warm it up for 30
 	dialEvery    = 200 * time.Millisecond // of one instance: three dials are done in half a second
 	defaultShare = 50                     // percent of a group that may be out as failing
 )

@@ -628,3 +628,29 @@ func BenchmarkAnswered(b *testing.B) {
 		l.Note(all[i%1000], Answered, l.now)
 	}
 }
+
+// D10: who comes later is dialled before it is warm, if anybody calls the service.
+func TestNewcomersAreTried(t *testing.T) {
+	l := newLab(t, 2)
+	l.list(3)
+	if keys, wait := l.due(); len(keys) > 0 || wait > 0 {
+		t.Errorf("nobody calls the service: due are %v in %s", keys, wait)
+	}
+	l.note(0, Answered, 1)
+	l.list(5)
+	if _, wait := l.due(); wait > untriedFor {
+		t.Errorf("the next dial is in %s", wait)
+	}
+	tried := map[int]int{}
+	for end := l.now.Add(untriedFor + time.Second); l.now.Before(end); l.pass(100 * time.Millisecond) {
+		keys, _ := l.due()
+		for _, k := range keys {
+			tried[k]++
+			l.Dialed(k, k == 3, l.now)
+		}
+	}
+	if tried[3] != 1 || tried[4] < failuresOut || len(tried) != 2 {
+		t.Errorf("dialled are %v", tried)
+	}
+	l.want("3 accepts, 4 does not", map[int]int{4: 0})
+}

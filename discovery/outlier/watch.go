@@ -1,6 +1,7 @@
 package outlier
 
 import (
+	"math/rand/v2"
 	"time"
 
 	"dispatch.example/dispatch/discovery"
@@ -14,6 +15,7 @@ type Watch[K comparable] struct {
 	all    map[K]*Instance[K]
 	ill    map[K]*Instance[K] // of these, suspects and those that are lowered
 	groups map[discovery.Coordinates]*group
+	called bool // anybody was, ever
 }
 
 // New returns a Watch of nobody.
@@ -51,6 +53,7 @@ type Instance[K comparable] struct {
 	term  int       // how many in a row
 	back  time.Time // when it was let back
 
+	untried     bool // it came into the list of a service that is called, and awaits its first dial
 	unconnected int  // connections that failed in a row
 	silent      int  // calls in a row
 	accepts     bool // a dial succeeded since they are silent
@@ -65,7 +68,7 @@ type Instance[K comparable] struct {
 
 // suspect says whether a dial has the next word.
 func (s *Instance[K]) suspect() bool {
-	return s.phase == serving && (s.unconnected > 0 || s.silent >= silentOut && !s.accepts)
+	return s.phase == serving && (s.untried || s.unconnected > 0 || s.silent >= silentOut && !s.accepts)
 }
 
 // ill says whether anything is the matter with one that is in the list.
@@ -105,7 +108,10 @@ func (w *Watch[K]) See(list map[K]discovery.Coordinates, now time.Time) {
 	for k, at := range list {
 		s := w.all[k]
 		if s == nil {
-			s = &Instance[K]{key: k}
+			s = &Instance[K]{key: k, untried: w.called}
+			if s.untried {
+				s.rests = now.Add(rand.N(untriedFor))
+			}
 			w.all[k] = s
 		}
 		g := w.groups[at]
@@ -165,11 +171,13 @@ func (w *Watch[K]) Note(s *Instance[K], o Outcome, now time.Time) Change {
 	case trial:
 		return w.try(s, o, now)
 	}
+	w.called = true
 	s.calls.add(o != Answered, now)
 	if o == Answered && s.silent == 0 {
 		return Change{} // the way of nearly all calls
 	}
 	before := s.suspect()
+	s.untried = false // calls know more
 	switch o {
 	case Answered, Failed:
 		s.silent, s.accepts = 0, false
@@ -247,7 +255,7 @@ func (w *Watch[K]) Dialed(k K, connected bool, now time.Time) Change {
 	if s == nil {
 		return Change{}
 	}
-	s.dialing, s.rests = false, now.Add(dialEvery)
+	s.dialing, s.untried, s.rests = false, false, now.Add(dialEvery)
 	switch {
 	case !s.left.IsZero():
 		return Change{}
