@@ -326,8 +326,12 @@ func TestForeignEntriesAreRejected(t *testing.T) {
 	if err := client.Agent().ServiceRegister(&api.AgentServiceRegistration{ID: "no-port", Name: service, Meta: full()}); err != nil {
 		t.Fatal(err)
 	}
+	// A57: whoever enters a database gets no calls sent to it.
+	if err := client.Agent().ServiceRegister(&api.AgentServiceRegistration{ID: "database", Name: service, Address: "10.0.0.1", Port: 3306, Meta: full()}); err != nil {
+		t.Fatal(err)
+	}
 	w, _ := watching(t, source, service)
-	s := await(t, w, soon, func(s Snapshot) bool { return len(s.Instances) == 1 && len(s.Rejected) == 7 })
+	s := await(t, w, soon, func(s Snapshot) bool { return len(s.Instances) == 1 && len(s.Rejected) == 8 })
 	if s.Instances[0].ID != "good" || s.Instances[0].Labels["team"] != "x" {
 		t.Errorf("instances %+v", s.Instances)
 	}
@@ -336,7 +340,7 @@ func TestForeignEntriesAreRejected(t *testing.T) {
 		why = append(why, r.ID+": "+r.Why)
 	}
 	text := strings.Join(why, "\n")
-	for _, part := range []string{"blank-env", "env: is required", "no-version", "version: is required", `weight "NaN"`, "must be 0 to 10000", "port 0"} {
+	for _, part := range []string{"blank-env", "env: is required", "no-version", "version: is required", `weight "NaN"`, "must be 0 to 10000", "port 0", "port 3306 is MySQL's"} {
 		if !strings.Contains(text, part) {
 			t.Errorf("%q is not in:\n%s", part, text)
 		}

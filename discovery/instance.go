@@ -81,6 +81,9 @@ func (in Instance) Validate() error {
 	if in.Address.Host == "" || in.Address.Port == 0 {
 		p.Addf("address", "is required as host:port")
 	}
+	if whose := foreignPort(in.Address.Port); whose != "" {
+		p.Addf("address", "port %d is %s's: databases, caches and queues are no services of this layer, whose calls may be repeated and sent elsewhere", in.Address.Port, whose)
+	}
 	in.Coordinates.check(&p)
 	if in.Weight != nil && (*in.Weight < 0 || *in.Weight > maxWeight) {
 		p.Addf("weight", "must be 0 to %d, got %d", maxWeight, *in.Weight)
@@ -104,6 +107,30 @@ func (c Coordinates) check(p *fault.Problems) {
 			p.Addf(part.name, "has %d bytes, at most %d are allowed", len(part.value), maxPart)
 		}
 	}
+}
+
+// foreignPort is whose port it is by IANA's registry, if that is no service to be
+// called: a protocol with connections that mean something cannot be routed call by call.
+func foreignPort(port uint16) string {
+	switch port {
+	case 1433:
+		return "SQL Server"
+	case 1521:
+		return "Oracle"
+	case 3306:
+		return "MySQL"
+	case 5432:
+		return "PostgreSQL"
+	case 5672:
+		return "AMQP"
+	case 6379:
+		return "Redis"
+	case 11211:
+		return "memcached"
+	case 27017:
+		return "MongoDB"
+	}
+	return ""
 }
 
 // serviceProblem says what is wrong with the name of a service, empty if nothing.

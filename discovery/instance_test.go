@@ -121,6 +121,18 @@ func TestMetadataLimits(t *testing.T) {
 	}
 }
 
+// A57: connections of databases, caches and queues mean something from call to call.
+func TestADatabaseIsNoInstance(t *testing.T) {
+	t.Parallel()
+	for port, whose := range map[int]string{1433: "SQL Server", 1521: "Oracle", 3306: "MySQL", 5432: "PostgreSQL", 5672: "AMQP", 6379: "Redis",
+		11211: "memcached", 27017: "MongoDB", 8080: "", 9092: "", 33060: ""} {
+		err := instance("orders", fmt.Sprintf("10.0.0.1:%d", port)).Validate()
+		if whose == "" && err != nil || whose != "" && (err == nil || !strings.Contains(err.Error(), whose+"'s")) {
+			t.Errorf("port %d: %v, want %q", port, err, whose)
+		}
+	}
+}
+
 // T66: absent and 0 differ, on paper and in effect.
 func TestWeight(t *testing.T) {
 	t.Parallel()
