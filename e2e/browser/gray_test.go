@@ -3,6 +3,7 @@ package browser
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -23,7 +24,7 @@ func (g *team) gray(t *testing.T) {
 	author, second := g.as(t, "release-engineer", Look{}), g.as(t, "approver", Look{})
 	page := g.Console + "/gray/mobile/gray-10-2"
 	plan, do := form("/plan"), func(action string) string { return `form:has([name=action][value=` + action + `]) ` }
-	author.Do(t, chromedp.Navigate(page+"?edit=1"), Type(plan+"[name=steps]", "20, 50, 100"), Type(plan+"[name=bake]", "1"), Type(plan+"[name=sample]", "0"),
+	author.Do(t, chromedp.Navigate(page+"?edit=1"), Type(plan+"[name=steps]", "20, 50, 100"), Type(plan+"[name=bake]", "1"), Type(plan+"[name=sample]", "25"),
 		chromedp.Evaluate[chromedp.Void](`document.querySelector('[name=probe]').checked = true; document.querySelector('[name=errors]').checked = false`), send(author, plan))
 	if approve, err := chromedp.Run(author.Ctx, chromedp.Evaluate[bool](`Boolean(document.querySelector('form[action$="/approve"]'))`)); err != nil || approve {
 		t.Errorf("the author is offered to sign: %v", err)
@@ -42,34 +43,44 @@ func (g *team) gray(t *testing.T) {
 	}
 	for _, share := range []string{"50", "100"} {
 		begin := time.Now()
-		must(t, author.TakeWithin(6*time.Minute, advance(author, page, do("next"), share)))
+		stands := `document.querySelector("#graycard .big")?.innerText.includes("` + share + `")`
+		must(t, author.TakeWithin(6*time.Minute, g.advance(author, page, "next", stands)))
 		t.Logf("the gray took its step to %s %% after %s", share, time.Since(begin).Round(time.Second))
 	}
-	author.Do(t, chromedp.Navigate(page), send(author, do("finish")), Reads(".notice.ok", "●"))
+	must(t, author.TakeWithin(3*time.Minute, g.advance(author, page, "finish", `Boolean(document.querySelector(".notice.ok"))`)))
 }
 
-// advance asks for the next step until the gray stands at the share. A step that
-// has to wait is refused, and the page says for what.
-func advance(w *Tab, page, form, share string) chromedp.Action[chromedp.Void] {
+// advance asks for an action until the page shows that it was taken, while apps go on
+// asking: a step must have served its sample. What has to wait is refused, and the page
+// says for what.
+func (g *team) advance(w *Tab, page, action, taken string) chromedp.Action[chromedp.Void] {
 	return func(ctx context.Context, target *chromedp.Target) (chromedp.Void, error) {
 		tick := time.NewTicker(5 * time.Second)
 		defer tick.Stop()
-		for ; ; <-tick.C {
+		button := `form [name=action][value=` + action + `]`
+		for device := 0; ; <-tick.C {
+			for range 100 {
+				device++
+				query := "app=mobile&platform=ios&app_version=10.2.0&device_id=" + action + "-" + strconv.Itoa(device)
+				if _, err := g.Domain(ctx, query); err != nil {
+					return chromedp.Void{}, err
+				}
+			}
 			if _, err := chromedp.Navigate(page)(ctx, target); err != nil {
-				return chromedp.Void{}, fmt.Errorf("open %s until its share is %s: %w", page, share, err)
+				return chromedp.Void{}, fmt.Errorf("open %s until its action %s is taken: %w", page, action, err)
 			}
-			there, err := chromedp.Evaluate[bool](`document.querySelector("#graycard .big")?.innerText.includes("`+share+`")`)(ctx, target)
-			if there || err != nil {
-				return chromedp.Void{}, err
-			}
-			ready, err := chromedp.Evaluate[bool](`Boolean(document.querySelector("form [name=action][value=next]"))`)(ctx, target)
+			ready, err := chromedp.Evaluate[bool](`Boolean(document.querySelector("`+button+`"))`)(ctx, target)
 			if err != nil {
 				return chromedp.Void{}, err
 			}
 			if ready {
-				if _, err := send(w, form)(ctx, target); err != nil {
+				if _, err := send(w, `form:has([name=action][value=`+action+`]) `)(ctx, target); err != nil {
 					return chromedp.Void{}, err
 				}
+			}
+			there, err := chromedp.Evaluate[bool](taken)(ctx, target)
+			if there || err != nil {
+				return chromedp.Void{}, err
 			}
 		}
 	}
