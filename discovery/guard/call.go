@@ -35,7 +35,8 @@ type Call struct {
 }
 
 // Begin asks the breaker of the service. When that is open the error is *Open, and
-// there is no Call. A context that has ended already is its own error.
+// there is no Call; to End it does nothing. A context that has ended already is its
+// own error.
 func (g *Guard) Begin(ctx context.Context, name string) (Call, error) {
 	c := Call{guard: g, name: name, service: g.known(name), begun: time.Now(), outcome: caller.Canceled}
 	c.at = c.begun
@@ -50,10 +51,10 @@ func (g *Guard) Begin(ctx context.Context, name string) (Call, error) {
 		c.Deadline = c.begun.Add(set.Deadline)
 	}
 	if err := ctx.Err(); err != nil {
-		return c, err
+		return Call{}, err
 	}
 	if !c.allow(c.begun) {
-		return c, g.refuse(ctx, c.service, c.begun)
+		return Call{}, g.refuse(ctx, c.service, c.begun)
 	}
 	return c, nil
 }

@@ -91,10 +91,10 @@ func made(t testing.TB, i *instances, opt Options) *Guard {
 // was no other.
 func attempts(g *Guard, ctx context.Context, o caller.Outcome) (n int, err error) {
 	call, err := g.Begin(ctx, "order-core")
+	defer call.End()
 	if err != nil {
 		return 0, err
 	}
-	defer call.End()
 	for {
 		if err := call.Next(ctx); err != nil {
 			return call.Attempts, err
@@ -489,20 +489,29 @@ func TestMetrics(t *testing.T) {
 		call.End()
 		call.End()
 		g.Degraded("order-core", Refused)
+		ended, giveUp := context.WithCancel(t.Context())
+		giveUp()
+		_, _ = attempts(g, ended, caller.Answered)
+		lame := made(t, servers(3), Options{Default: Settings{Retries: -1}, Metrics: reg})
+		for range 25 {
+			_, _ = attempts(lame, t.Context(), caller.Failed)
+		}
 		for _, c := range []struct {
 			name   string
 			labels []string
 			want   float64
 		}{
+			{"dispatch_guard_calls_total", []string{"outcome=nobody", "service="}, -1},
 			{"dispatch_guard_calls_total", []string{"outcome=answered", "service=order-core"}, 3},
 			{"dispatch_guard_calls_total", []string{"outcome=canceled", "service=order-core"}, 1},
-			{"dispatch_guard_calls_total", []string{"outcome=failed", "service=order-core"}, 1},
-			{"dispatch_guard_calls_total", []string{"outcome=breaker", "service=order-core"}, 0},
+			{"dispatch_guard_calls_total", []string{"outcome=failed", "service=order-core"}, 21},
+			{"dispatch_guard_calls_total", []string{"outcome=breaker", "service=order-core"}, 5},
 			{"dispatch_guard_retries_total", []string{"service=order-core"}, 1},
 			{"dispatch_guard_retries_refused_total", []string{"reason=single_instance", "service=order-core"}, 1},
 			{"dispatch_guard_degraded_total", []string{"reason=breaker", "service=order-core"}, 1},
 			{"dispatch_guard_breakers", []string{"service=order-core", "state=closed"}, 3},
-			{"dispatch_guard_call_seconds", []string{"service=order-core"}, 4},
+			{"dispatch_guard_breakers", []string{"service=order-core", "state=open"}, 1},
+			{"dispatch_guard_call_seconds", []string{"service=order-core"}, 24},
 		} {
 			if got := value(t, reg, c.name, c.labels...); got != c.want {
 				t.Errorf("%s %v is %v, want %v", c.name, c.labels, got, c.want)

@@ -146,8 +146,8 @@ func TestAllocationsOfAGuardedCall(t *testing.T) {
 	}
 }
 
-// What each layer costs on top of the one before.
-func BenchmarkCall(b *testing.B) {
+// What each layer costs on top of the one before, with net/http and sockets.
+func BenchmarkHTTPCall(b *testing.B) {
 	room := make([]byte, 64)
 	for _, l := range layers(b) {
 		b.Run(l.name, func(b *testing.B) {
@@ -158,4 +158,28 @@ func BenchmarkCall(b *testing.B) {
 			}
 		})
 	}
+}
+
+// What all layers cost on top of net/http, which does nothing here.
+func BenchmarkRoundTrip(b *testing.B) {
+	in := instance(b, "order-core", "prod", "10.0.0.1:80")
+	c := &fixed{caller.Pick{Choice: route.Choice{Instance: &in}, Number: 1}, route.Query{Env: "t2", Base: "t0"}}
+	t := New(c, nothing{})
+	req, err := http.NewRequestWithContext(trace.In(b.Context(), traced, ""), http.MethodGet, "http://order-core/path", nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	req.Header.Set("Accept", "application/json")
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := t.RoundTrip(req); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+type nothing struct{}
+
+func (nothing) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 }

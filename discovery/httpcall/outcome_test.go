@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -98,6 +99,26 @@ func textOf(resp *http.Response, err error) string {
 		return err.Error()
 	}
 	return string(text)
+}
+
+// A41: the dial limit holds for any net/http transport, also one that would wait for
+// half a minute; an address that is passed through has its own.
+func TestDialLimitOfAnyTransport(t *testing.T) {
+	t.Parallel()
+	all := modes(t)
+	patient := &net.Dialer{Timeout: 30 * time.Second}
+	for name, base := range map[string]*http.Transport{"bare": {}, "patient": {DialContext: patient.DialContext}} {
+		p := &picks{inTurn: true}
+		p.set(1, all["black"], all["ok"])
+		began := time.Now()
+		got := textOf(clientOf(t, New(p, base)).Get("http://order-core/"))
+		if took := time.Since(began); got != "ok" || took < guard.DialLimit || took > 550*time.Millisecond+slack() {
+			t.Errorf("%s: %q after %s", name, got, took)
+		}
+		if base.DialContext != nil && name == "bare" {
+			t.Error("the base was changed")
+		}
+	}
 }
 
 // The second attempt sends the whole body again, and is the one that the response names.

@@ -22,7 +22,7 @@ const (
 	// maxIdle connections to one instance are kept: as many as calls at one time.
 	maxIdle = 64
 	// silentFor is how long the other side of a connection may leave unacknowledged what
-	// was sent. Without it Linux sends again for a quarter of an hour.
+	// was sent, or take nothing. Without it Linux sends again for a quarter of an hour.
 	silentFor = 3 * time.Second
 )
 
@@ -142,7 +142,8 @@ func newPool(base http.RoundTripper, service string, number uint64) *pool {
 // limit changes how a Transport dials, but for the functions that net/http advises
 // against.
 func limit(t *http.Transport) {
-	if t.DialContext == nil && t.Dial == nil { //nolint:staticcheck // whoever sets it has it
+	//lint:ignore SA1019 whoever sets it has it
+	if t.DialContext == nil && t.Dial == nil {
 		t.DialContext = (&net.Dialer{KeepAliveConfig: probes()}).DialContext
 	}
 	if t.DialContext != nil {

@@ -5,9 +5,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"dispatch.example/dispatch/discovery/guard"
 )
@@ -39,7 +40,8 @@ func (l *cuttable) cut(t *testing.T) {
 			t.Fatal(err)
 		}
 		if e := raw.Control(func(fd uintptr) {
-			err = syscall.AttachLsf(int(fd), []syscall.SockFilter{{Code: syscall.BPF_RET | syscall.BPF_K}}) // keep 0 bytes
+			keep := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K} // 0 bytes of each packet
+			err = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &keep})
 		}); e != nil || err != nil {
 			t.Fatal(e, err)
 		}
