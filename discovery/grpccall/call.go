@@ -69,26 +69,29 @@ func (d *Dialer) begin(ctx context.Context, conn *grpc.ClientConn, method string
 	return c, nil
 }
 
-func (d *Dialer) unary(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	c, err := d.begin(ctx, conn, method, opts)
-	if err != nil {
-		return d.instead(ctx, c, reply, err)
-	}
-	defer c.close() // also when an interceptor panics
-	if !c.guard.Own {
-		c.ctx, c.cancel = context.WithDeadline(ctx, c.guard.Deadline)
-	}
-	d.address(c)
-	for {
-		c.aim()
-		err := invoke(c.now, method, req, reply, conn, opts...)
-		outcome, took := c.outcomeOf(err), c.guard.Took()
-		c.guard.Done(ctx, outcome, took)
-		if outcome == caller.Answered || outcome == caller.Canceled {
-			return err
+// unary returns the interceptor of unary calls.
+func (d *Dialer) unary() grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		c, err := d.begin(ctx, conn, method, opts)
+		if err != nil {
+			return d.instead(ctx, c, reply, err)
 		}
-		if stop := d.again(ctx, c, outcome); stop != nil {
-			return d.instead(ctx, c, reply, c.failure(outcome, took, stop, err))
+		defer c.close() // also when an interceptor panics
+		if !c.guard.Own {
+			c.ctx, c.cancel = context.WithDeadline(ctx, c.guard.Deadline)
+		}
+		d.address(c)
+		for {
+			c.aim()
+			err := invoke(c.now, method, req, reply, conn, opts...)
+			outcome, took := c.outcomeOf(err), c.guard.Took()
+			c.guard.Done(ctx, outcome, took)
+			if outcome == caller.Answered || outcome == caller.Canceled {
+				return err
+			}
+			if stop := d.again(ctx, c, outcome); stop != nil {
+				return d.instead(ctx, c, reply, c.failure(outcome, took, stop, err))
+			}
 		}
 	}
 }
@@ -157,13 +160,16 @@ func (d *Dialer) address(c *call) {
 	c.ctx = ctx
 }
 
+// early is how much before the caller's the timer of an instance may end its call.
+const early = 20 * time.Millisecond
+
 // outcomeOf is what the end of an attempt says about its instance.
 func (c *call) outcomeOf(err error) caller.Outcome {
 	switch status.Code(err) {
 	case codes.Canceled:
 		return caller.Canceled
 	case codes.DeadlineExceeded:
-		if c.ctx.Err() != nil {
+		if ends, ok := c.ctx.Deadline(); ok && time.Until(ends) < early {
 			return caller.Silent
 		}
 		return caller.Failed

@@ -145,8 +145,8 @@ func (d *Dialer) DialOptions() []grpc.DialOption {
 		}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: wait, MinConnectTimeout: connectTimeout}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: silentFor}),
-		grpc.WithChainUnaryInterceptor(d.unary),
-		grpc.WithChainStreamInterceptor(d.stream),
+		grpc.WithChainUnaryInterceptor(d.unary()),
+		grpc.WithChainStreamInterceptor(d.stream()),
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"dispatch.example/dispatch/discovery/caller"
+	"dispatch.example/dispatch/discovery/guard"
 	"dispatch.example/dispatch/discovery/httpcall"
 	"dispatch.example/dispatch/discovery/route"
 	"dispatch.example/dispatch/internal/fault"
@@ -192,9 +193,7 @@ func TestRulesThatChange(t *testing.T) {
 func TestRestartedInstance(t *testing.T) {
 	t.Parallel()
 	first := serve(t, "order-core", "prod", nil)
-	p := &picks{}
-	p.set(1, first.Instance)
-	client := dial(t, p, "dispatch:///order-core")
+	_, _, client := calling(t, guard.Settings{Off: true}, first.Instance) // a breaker would open
 	if err := check(t, client); err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"dispatch.example/dispatch/discovery"
 	"dispatch.example/dispatch/discovery/caller"
+	"dispatch.example/dispatch/discovery/guard"
 	"dispatch.example/dispatch/discovery/route"
 	"dispatch.example/dispatch/internal/testenv"
 )
@@ -32,9 +33,11 @@ func TestMain(m *testing.M) {
 // picks is a Caller over a list that a test sets. It knows environments and nothing
 // else of a caller.Caller.
 type picks struct {
-	own route.Query
+	own    route.Query
+	inTurn bool // not by chance: the first is first
 
 	mu      sync.Mutex // guards the rest
+	turn    int
 	all     []discovery.Instance
 	number  uint64
 	changed chan struct{}
@@ -92,6 +95,13 @@ func (p *picks) Done(_ context.Context, pick *caller.Pick, o caller.Outcome) {
 
 func (p *picks) Refused(context.Context, string) string { return "abc-1" }
 
+// told is how many outcomes outcomes has.
+func (p *picks) told() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.ended)
+}
+
 // outcomes are those that were told since the last time, as words.
 func (p *picks) outcomes() string {
 	p.mu.Lock()
@@ -111,7 +121,12 @@ func (p *picks) pick(ctx context.Context, service string) (caller.Pick, error) {
 			return in.Service != service || env != "" && in.Env != env
 		})
 		if len(match) > 0 {
-			in := match[rand.IntN(len(match))]
+			at := rand.IntN(len(match))
+			if p.inTurn {
+				at = p.turn % len(match)
+				p.turn++
+			}
+			in := match[at]
 			return caller.Pick{Choice: route.Choice{Instance: &in, Reason: route.ByHome, Step: 1}, Number: p.number}, nil
 		}
 		if lane.Base == "" {
@@ -232,7 +247,27 @@ func instance(t testing.TB, service, env, address string) discovery.Instance {
 // dial is a client of a target until the test ends.
 func dial(t *testing.T, c Caller, target string, more ...grpc.DialOption) health.HealthClient {
 	t.Helper()
-	conn, err := grpc.NewClient(target, append(append(DialOptions(c), grpc.WithTransportCredentials(insecure.NewCredentials())), more...)...)
+	return dialBy(t, New(c), target, more...)
+}
+
+// calling is a Dialer with these settings, and a client of order-core that picks from
+// instances in turn.
+func calling(t *testing.T, set guard.Settings, instances ...discovery.Instance) (*picks, *Dialer, health.HealthClient) {
+	t.Helper()
+	p := &picks{inTurn: true}
+	p.set(1, instances...)
+	g, err := guard.New(p, guard.Options{Default: set})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := NewGuarded(p, g)
+	d.Degraded = map[string]Degraded{}
+	return p, d, dialBy(t, d, "dispatch:///order-core")
+}
+
+func dialBy(t *testing.T, d *Dialer, target string, more ...grpc.DialOption) health.HealthClient {
+	t.Helper()
+	conn, err := grpc.NewClient(target, append(append(d.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials())), more...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

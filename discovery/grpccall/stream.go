@@ -16,33 +16,36 @@ import (
 // opened well. It is longer than most errors take, and shorter than a probe's permit.
 const openFor = time.Second
 
-func (d *Dialer) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	c, err := d.begin(ctx, conn, method, opts)
-	if err != nil {
-		return nil, err
-	}
-	s := &stream{desc: desc, dialer: d, ctx: ctx, call: c}
-	defer func() {
-		if s.ClientStream == nil {
-			c.guard.End()
-		}
-	}()
-	d.address(c)
-	for {
-		c.aim()
-		opened, err := streamer(c.now, desc, conn, method, opts...)
-		s.took = c.guard.Took()
-		if err == nil {
-			s.begin(opened)
-			return s, nil
-		}
-		outcome := c.outcomeOf(err)
-		c.guard.Done(ctx, outcome, s.took)
-		if outcome == caller.Answered || outcome == caller.Canceled {
+// stream returns the interceptor of streams.
+func (d *Dialer) stream() grpc.StreamClientInterceptor {
+	return func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		c, err := d.begin(ctx, conn, method, opts)
+		if err != nil {
 			return nil, err
 		}
-		if stop := d.again(ctx, c, outcome); stop != nil {
-			return nil, c.failure(outcome, s.took, stop, err)
+		s := &stream{dialer: d, ctx: ctx, call: c}
+		defer func() {
+			if s.ClientStream == nil {
+				c.guard.End()
+			}
+		}()
+		d.address(c)
+		for {
+			c.aim()
+			opened, err := streamer(c.now, desc, conn, method, opts...)
+			s.took = c.guard.Took()
+			if err == nil {
+				s.begin(opened)
+				return s, nil
+			}
+			outcome := c.outcomeOf(err)
+			c.guard.Done(ctx, outcome, s.took)
+			if outcome == caller.Answered || outcome == caller.Canceled {
+				return nil, err
+			}
+			if stop := d.again(ctx, c, outcome); stop != nil {
+				return nil, c.failure(outcome, s.took, stop, err)
+			}
 		}
 	}
 }
@@ -50,7 +53,6 @@ func (d *Dialer) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.C
 // stream is one that was opened. Its call ends with its first answer.
 type stream struct {
 	grpc.ClientStream
-	desc   *grpc.StreamDesc
 	dialer *Dialer
 	ctx    context.Context // as it came
 	call   *call
@@ -128,7 +130,7 @@ func (s *stream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
 	switch {
 	case err == nil:
-		s.answered()
+		s.answered() // of a stream with one answer this is the end too
 	case err == io.EOF:
 		s.end(caller.Answered)
 	default:

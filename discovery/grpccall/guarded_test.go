@@ -1,0 +1,406 @@
+package grpccall
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	health "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"dispatch.example/dispatch/discovery"
+	"dispatch.example/dispatch/discovery/caller"
+	"dispatch.example/dispatch/discovery/guard"
+	"dispatch.example/dispatch/discovery/httpcall"
+	"dispatch.example/dispatch/discovery/route"
+	"dispatch.example/dispatch/discovery/trace"
+)
+
+const checkMethod = "/grpc.health.v1.Health/Check"
+
+// says is a server that answers with a code.
+func says(t *testing.T, code codes.Code) *server {
+	t.Helper()
+	return serve(t, "order-core", "prod", func(context.Context) error { return status.Error(code, "so") })
+}
+
+// hangs is a server that answers when the call is over.
+func hangs(t *testing.T) *server {
+	t.Helper()
+	return serve(t, "order-core", "prod", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+}
+
+// refused is an instance whose process is gone.
+func refused(t *testing.T) discovery.Instance {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.Close()
+	return instance(t, "order-core", "prod", l.Addr().String())
+}
+
+// blackHole is an instance that answers no attempt to connect: its backlog is full.
+func blackHole(t *testing.T) discovery.Instance {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Listen(fd, 0); err != nil {
+		t.Fatal(err)
+	}
+	at, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := instance(t, "order-core", "prod", (&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: at.(*syscall.SockaddrInet4).Port}).String())
+	for range 16 {
+		c, err := net.DialTimeout("tcp", in.Address.String(), 100*time.Millisecond)
+		if err != nil {
+			return in // it is full
+		}
+		t.Cleanup(func() { _ = c.Close() })
+	}
+	t.Fatal("the backlog takes 16 connections")
+	return in
+}
+
+// What an answer says of its instance, and who is asked again: a call whose method
+// may be called twice, and nobody else.
+func TestOutcomes(t *testing.T) {
+	t.Parallel()
+	well := serve(t, "order-core", "prod", nil)
+	for code, outcome := range map[codes.Code]string{
+		codes.Unavailable: "failed", codes.ResourceExhausted: "failed", codes.Internal: "failed", codes.Unknown: "failed",
+		codes.DataLoss: "failed", codes.DeadlineExceeded: "failed", codes.Canceled: "canceled",
+		codes.NotFound: "answered", codes.InvalidArgument: "answered", codes.PermissionDenied: "answered",
+		codes.FailedPrecondition: "answered", codes.Aborted: "answered", codes.Unimplemented: "answered",
+		codes.Unauthenticated: "answered", codes.AlreadyExists: "answered", codes.OutOfRange: "answered",
+	} {
+		ill := says(t, code)
+		p, d, client := calling(t, guard.Settings{}, ill.Instance, well.Instance)
+		err := check(t, client)
+		failed, ok := errors.AsType[*Error](err)
+		if status.Code(err) != code || p.outcomes() != outcome || ok != (outcome == "failed") {
+			t.Errorf("%s: %v", code, err)
+		}
+		if ok && (failed.Pick.Instance.Address != ill.Address || failed.Attempts != 1 || failed.Stop != guard.NotIdempotent || status.Convert(err).Message() != "so") {
+			t.Errorf("%s: %+v", code, failed)
+		}
+		p.set(1, ill.Instance, well.Instance)
+		p.turn = 0
+		err = check(t, client, Idempotent())
+		want := map[string]string{"failed": "failed answered"}[outcome]
+		if want == "" {
+			want = outcome
+		}
+		if got := p.outcomes(); got != want || (err == nil) != (outcome == "failed") {
+			t.Errorf("%s, idempotent: %s, %v", code, got, err)
+		}
+		if state := d.Guard().State()["order-core"]; state.Word != "closed" {
+			t.Errorf("%s: %+v", code, state)
+		}
+	}
+}
+
+// Methods are idempotent by their names, or by that of their gRPC service.
+func TestWhichMethodsAreIdempotent(t *testing.T) {
+	t.Parallel()
+	ill, well := says(t, codes.Internal), serve(t, "order-core", "prod", nil)
+	for name, again := range map[string]bool{
+		checkMethod: true, "/grpc.health.v1.Health/": true, "/grpc.health.v1.Health/Watch": false, "/grpc.health.v1.": false, "": false,
+	} {
+		p := &picks{inTurn: true}
+		p.set(1, ill.Instance, well.Instance)
+		d := New(p)
+		d.Idempotent = []string{name}
+		if err := check(t, dialBy(t, d, "dispatch:///order-core")); (err == nil) != again {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+// What was never sent is tried elsewhere, whatever the method; and soon.
+func TestUnreachable(t *testing.T) {
+	t.Parallel()
+	well := serve(t, "order-core", "prod", nil)
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts by the kernel, and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = silent.Close() })
+	for name, c := range map[string]struct {
+		in    discovery.Instance
+		after time.Duration
+	}{
+		"refused":    {refused(t), 0},
+		"black hole": {blackHole(t), guard.DialLimit},
+		"silent":     {instance(t, "order-core", "prod", silent.Addr().String()), connectTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, opts := range [][]grpc.CallOption{nil, {grpc.WaitForReady(true)}} {
+				p, _, client := calling(t, guard.Settings{}, c.in, well.Instance)
+				var pick caller.Pick
+				began := time.Now()
+				err := check(t, client, append(opts, PickTo(&pick))...)
+				took := time.Since(began)
+				t.Logf("%s", took)
+				// The limit and 50 ms; the rest is what a loaded machine takes.
+				if err != nil || pick.Instance.Address != well.Address || p.outcomes() != "unreachable answered" || took < c.after || took > c.after+550*time.Millisecond {
+					t.Errorf("%v after %s, at %s", err, took, pick.Instance.Address)
+				}
+			}
+		})
+	}
+}
+
+// Nobody else: the error says who was asked, and why not again.
+func TestErrorText(t *testing.T) {
+	t.Parallel()
+	in := refused(t)
+	p, _, client := calling(t, guard.Settings{}, in)
+	err := check(t, client)
+	for _, part := range []string{"call order-core at " + in.Address.String() + ": unreachable after ", "connection refused", "; not tried again: single instance"} {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%v lacks %q", err, part)
+		}
+	}
+	if status.Code(err) != codes.Unavailable || p.outcomes() != "unreachable" {
+		t.Errorf("%s", status.Code(err))
+	}
+	_, _, client = calling(t, guard.Settings{}, in, refused(t))
+	if err := check(t, client); err == nil || !strings.Contains(err.Error(), "; attempt 2; not tried again: retries are used up") {
+		t.Error(err)
+	}
+}
+
+// A call ends by its own deadline, be that early or late, else by the service's.
+func TestDeadlines(t *testing.T) {
+	t.Parallel()
+	const ofService = 300 * time.Millisecond
+	for own, want := range map[time.Duration]time.Duration{0: ofService, 100 * time.Millisecond: 100 * time.Millisecond, 600 * time.Millisecond: 600 * time.Millisecond} {
+		p, _, client := calling(t, guard.Settings{Deadline: ofService}, hangs(t).Instance, serve(t, "order-core", "prod", nil).Instance)
+		ctx, cancel := context.WithCancel(t.Context())
+		if own > 0 {
+			ctx, cancel = context.WithTimeout(ctx, own)
+		}
+		began := time.Now()
+		_, err := client.Check(ctx, &health.HealthCheckRequest{}, Idempotent())
+		took := time.Since(began)
+		cancel()
+		if status.Code(err) != codes.DeadlineExceeded || p.outcomes() != "silent" || took < want || took > want+250*time.Millisecond {
+			t.Errorf("own %s: %v after %s", own, err, took)
+		}
+	}
+}
+
+// Who gives up says nothing about the instance; who has given up already calls nobody.
+func TestGivenUp(t *testing.T) {
+	t.Parallel()
+	p, d, client := calling(t, guard.Settings{}, hangs(t).Instance)
+	d.Degraded["order-core"] = func(context.Context, string, any, error) error { return nil }
+	for range 25 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		time.AfterFunc(10*time.Millisecond, cancel)
+		if _, err := client.Check(ctx, &health.HealthCheckRequest{}, Idempotent()); status.Code(err) != codes.Canceled {
+			t.Fatal(err)
+		}
+	}
+	if got := strings.ReplaceAll(p.outcomes(), "canceled", ""); strings.TrimSpace(got) != "" || d.Guard().State()["order-core"].Word != "closed" {
+		t.Errorf("%s, %+v", got, d.Guard().State())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	before := p.count
+	if _, err := client.Check(ctx, &health.HealthCheckRequest{}); status.Code(err) != codes.Canceled || p.count != before {
+		t.Error(err)
+	}
+}
+
+// C02, C21, T89: what fails opens the breaker; then nobody is asked, the error says so
+// with its type, and is Unavailable; a service with a degraded value answers with it.
+func TestBreaker(t *testing.T) {
+	t.Parallel()
+	ill := says(t, codes.Internal)
+	p, d, client := calling(t, guard.Settings{}, ill.Instance, ill.Instance)
+	for range 20 {
+		_ = check(t, client)
+	}
+	err := check(t, client)
+	open, ok := errors.AsType[*guard.Open](err)
+	if !ok || open.Service != "order-core" || open.Record != "abc-1" || status.Code(err) != codes.Unavailable || ill.answered.Load() != 20 || p.count != 20 {
+		t.Errorf("%v after %d calls", err, ill.answered.Load())
+	}
+	stream, err := client.Watch(t.Context(), &health.HealthCheckRequest{})
+	if _, ok := errors.AsType[*guard.Open](err); !ok || stream != nil {
+		t.Errorf("a stream: %v", err)
+	}
+	d.Degraded["order-core"] = func(_ context.Context, method string, reply any, why error) error {
+		reply.(*health.HealthCheckResponse).Status = health.HealthCheckResponse_NOT_SERVING
+		if _, ok := errors.AsType[*guard.Open](why); !ok || method != checkMethod {
+			return fmt.Errorf("%s: %w", method, why)
+		}
+		return nil
+	}
+	var header metadata.MD
+	began := time.Now()
+	reply, err := client.Check(t.Context(), &health.HealthCheckRequest{}, grpc.Header(&header))
+	if err != nil || reply.Status != health.HealthCheckResponse_NOT_SERVING || DegradedOf(header) != "breaker" || time.Since(began) > 100*time.Millisecond {
+		t.Errorf("%v, %v, %v after %s", reply, err, header, time.Since(began))
+	}
+}
+
+// A degraded value is for what the service cannot do, and of the method first.
+func TestDegradedValues(t *testing.T) {
+	t.Parallel()
+	if DegradedKey != strings.ToLower(httpcall.DegradedHeader) || DegradedOf(nil) != "" {
+		t.Error("HTTP and gRPC differ in the flag")
+	}
+	own := func(_ context.Context, _ string, reply any, _ error) error {
+		reply.(*health.HealthCheckResponse).Status = health.HealthCheckResponse_SERVICE_UNKNOWN
+		return nil
+	}
+	for name, c := range map[string]struct {
+		in   []discovery.Instance
+		flag string
+	}{
+		"failed":      {[]discovery.Instance{says(t, codes.Unknown).Instance}, "failed"},
+		"silent":      {[]discovery.Instance{hangs(t).Instance}, "silent"},
+		"unreachable": {[]discovery.Instance{refused(t)}, "unreachable"},
+		"nobody":      {[]discovery.Instance{instance(t, "other", "prod", "127.0.0.1:1")}, "nobody"},
+		"not found":   {[]discovery.Instance{says(t, codes.NotFound).Instance}, ""},
+		"canceled":    {[]discovery.Instance{says(t, codes.Canceled).Instance}, ""},
+	} {
+		for _, key := range []string{checkMethod, "order-core"} {
+			_, d, client := calling(t, guard.Settings{Deadline: 200 * time.Millisecond}, c.in...)
+			d.Degraded["order-core"] = func(context.Context, string, any, error) error { return errors.New("there is none") }
+			d.Degraded[key] = own
+			var header metadata.MD
+			reply, err := client.Check(t.Context(), &health.HealthCheckRequest{}, grpc.Header(&header))
+			degraded := reply.GetStatus() == health.HealthCheckResponse_SERVICE_UNKNOWN
+			if DegradedOf(header) != c.flag || degraded != (c.flag != "") || (err == nil) != degraded {
+				t.Errorf("%s by %s: %v, %v, %v", name, key, reply, err, header)
+			}
+			delete(d.Degraded, checkMethod)
+			d.Degraded["order-core"] = func(context.Context, string, any, error) error { return errors.New("there is none") }
+			if _, err := client.Check(t.Context(), &health.HealthCheckRequest{}); err == nil || strings.Contains(err.Error(), "there is none") {
+				t.Errorf("%s without a value: %v", name, err)
+			}
+		}
+	}
+}
+
+// An instance that dies costs no call that comes after: what cannot be sent any more
+// goes to another.
+func TestInstanceThatDies(t *testing.T) {
+	t.Parallel()
+	dies, lives := serve(t, "order-core", "prod", nil), serve(t, "order-core", "prod", nil)
+	p, _, client := calling(t, guard.Settings{}, dies.Instance, lives.Instance)
+	for range 2 {
+		if err := check(t, client); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dies.grpc.Stop()
+	until(t, "the end is noticed", func() bool { _ = check(t, client); return strings.Contains(p.outcomes(), "unreachable") })
+	before := lives.answered.Load()
+	for range 8 { // half of them are retries: more would be too many
+		if err := check(t, client); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := lives.answered.Load() - before; n != 8 {
+		t.Errorf("the other answered %d of 8", n)
+	}
+}
+
+// T93: the trace goes on over unary calls and streams, and begins where there is none.
+// What the metadata says of another trace is replaced. A retry says that it is one.
+func TestTraceTravels(t *testing.T) {
+	t.Parallel()
+	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
+	var seen, sent, retry atomic.Value
+	look := func(ctx context.Context) error {
+		parent, state := trace.Out(ctx)
+		seen.Store(parent + " " + state)
+		sent.Store(strings.Join(metadata.ValueFromIncomingContext(ctx, "traceparent"), ";"))
+		retry.Store(strings.Join(metadata.ValueFromIncomingContext(ctx, "dispatch-retry"), ";"))
+		return nil
+	}
+	_, _, client := calling(t, guard.Settings{}, serve(t, "order-core", "prod", look).Instance, refused(t))
+	ctx := trace.In(t.Context(), "00-"+id+"-00f067aa0ba902b7-01", "a=1")
+	mine, _ := trace.Out(ctx)
+	for name, ctx := range map[string]context.Context{
+		"as it is":               ctx,
+		"with another in it":     metadata.AppendToOutgoingContext(ctx, "traceparent", "00-11111111111111111111111111111111-2222222222222222-01", "tracestate", "b=2"),
+		"with baggage of others": metadata.AppendToOutgoingContext(ctx, "baggage", "x=1", "traceparent", "nonsense"),
+	} {
+		for _, call := range []func() error{
+			func() error { _, err := client.Check(ctx, &health.HealthCheckRequest{}); return err },
+			func() error {
+				stream, err := client.Watch(ctx, &health.HealthCheckRequest{})
+				for err == nil {
+					_, err = stream.Recv()
+				}
+				if err.Error() == "EOF" {
+					return nil
+				}
+				return err
+			},
+		} {
+			if err := call(); err != nil {
+				t.Fatal(err)
+			}
+			got := seen.Load().(string)
+			if !strings.HasPrefix(got, "00-"+id+"-") || !strings.HasSuffix(got, "-01 a=1") || strings.HasPrefix(got, mine) || sent.Load() != mine {
+				t.Errorf("%s: the instance is in %s, it was sent %s", name, got, sent.Load())
+			}
+		}
+	}
+	if _, err := client.Check(t.Context(), &health.HealthCheckRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := seen.Load().(string); len(got) < 55 || strings.Contains(got, id) || sent.Load() != "" {
+		t.Errorf("without a trace the instance is in %s", got)
+	}
+}
+
+// Retries do not multiply over hops: a server knows that a call is a retry, and what it
+// calls for it is not tried again.
+func TestRetriesDoNotMultiply(t *testing.T) {
+	t.Parallel()
+	_, _, toC := calling(t, guard.Settings{}, refused(t), serve(t, "order-core", "prod", nil).Instance)
+	var second atomic.Value
+	b := serve(t, "order-core", "prod", func(ctx context.Context) error {
+		_, err := toC.Check(ctx, &health.HealthCheckRequest{})
+		second.Store(fmt.Sprint(err))
+		return nil
+	})
+	_, _, toB := calling(t, guard.Settings{}, refused(t), b.Instance)
+	if err := check(t, toB); err != nil {
+		t.Fatal(err)
+	}
+	if got := second.Load().(string); !strings.Contains(got, string(guard.Nested)) {
+		t.Errorf("behind a retry: %s", got)
+	}
+	none := &route.NoMatch{}
+	if err := error(unmade{none}); status.Code(err) != codes.FailedPrecondition {
+		t.Error(err)
+	}
+}
