@@ -23,6 +23,7 @@ type machine struct {
 // R6, C06: every machine is stopped in turn, as a crash does: six instances, and in
 // full the control node and three Consul servers too.
 func TestR6MachinesStopInTurn(t *testing.T) {
+	t.Parallel()
 	const service = "r6"
 	registry, others := registryR6(t)
 	var reach *controlled
@@ -135,6 +136,7 @@ const limitC23 = 2 * time.Second
 // and grows: no call fails, nobody calls an address more than 2 s after it was told to
 // leave, and new machines get their part of the calls.
 func TestC23AddressesChangeUnderLoad(t *testing.T) {
+	t.Parallel()
 	registry, service := "consul://"+testenv.Consul(t), "c23"
 	launchOne := func(name string) (*serverPart, *testenv.Control) {
 		p := &serverPart{Service: service, Listen: freeAddr(t), RPC: freeAddr(t), Registry: registry, Version: "v1"}

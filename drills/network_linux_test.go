@@ -51,19 +51,12 @@ func newNetwork(t *testing.T, hosts int) *network {
 		}
 	})
 	must(t, ip("", "netns add "+n.space(0)))
-	must(t, ip(n.space(0), "link set lo up\naddr add 10.77.255.1/32 dev lo"))
+	must(t, ip(n.space(0), "link set lo up\naddr add "+hub+"/32 dev lo"))
 	for i := 1; i <= hosts; i++ {
 		must(t, ip("", "netns add "+n.space(i)))
-		hub, host, address := n.space(0), n.space(i), n.host(i)
-		gate := strings.TrimSuffix(address, "2") + "1"
-		must(t, ip(hub, fmt.Sprintf("link add h%d type veth peer name eth0 netns %s\naddr add %s/30 dev h%d\nlink set h%d up", i, host, gate, i, i)))
-		must(t, ip(host, fmt.Sprintf("link set lo up\naddr add %s/30 dev eth0\nlink set eth0 up\nroute add default via %s", address, gate)))
-		far, err := hardware(host, "eth0")
-		must(t, err)
-		near, err := hardware(hub, fmt.Sprintf("h%d", i))
-		must(t, err)
-		must(t, ip(hub, fmt.Sprintf("neigh replace %s lladdr %s dev h%d nud permanent", address, far, i)))
-		must(t, ip(host, fmt.Sprintf("neigh replace %s lladdr %s dev eth0 nud permanent", gate, near)))
+		must(t, ip(n.space(0), fmt.Sprintf("link add h%d type veth peer name eth0 netns %s\naddr add %s/30 dev h%d\nlink set h%d up", i, n.space(i), n.gate(i), i, i)))
+		must(t, ip(n.space(i), fmt.Sprintf("link set lo up\naddr add %s/30 dev eth0", n.host(i))))
+		n.mend(t, i)
 	}
 	return n
 }
@@ -77,6 +70,9 @@ func (n *network) space(i int) string { return fmt.Sprintf("%s-%d", n.name, i) }
 // host is the address of a host, from 1.
 func (n *network) host(i int) string { return fmt.Sprintf("10.77.%d.2", i) }
 
+// gate is the hub's end of the link to a host.
+func (n *network) gate(i int) string { return fmt.Sprintf("10.77.%d.1", i) }
+
 // inside is the beginning of a command that runs on host i; 0 is the hub.
 func (n *network) inside(i int) []string { return []string{"ip", "netns", "exec", n.space(i)} }
 
@@ -84,6 +80,18 @@ func (n *network) inside(i int) []string { return []string{"ip", "netns", "exec"
 func (n *network) cut(t testing.TB, i int) {
 	t.Helper()
 	must(t, ip(n.space(i), "link set eth0 down"))
+}
+
+// mend brings host i to the network, at first and after a cut.
+func (n *network) mend(t testing.TB, i int) {
+	t.Helper()
+	must(t, ip(n.space(i), "link set eth0 up\nroute add default via "+n.gate(i)))
+	far, err := hardware(n.space(i), "eth0")
+	must(t, err)
+	near, err := hardware(n.space(0), fmt.Sprintf("h%d", i))
+	must(t, err)
+	must(t, ip(n.space(0), fmt.Sprintf("neigh replace %s lladdr %s dev h%d nud permanent", n.host(i), far, i)))
+	must(t, ip(n.space(i), fmt.Sprintf("neigh replace %s lladdr %s dev eth0 nud permanent", n.gate(i), near)))
 }
 
 // listen listens in the hub for this process, which is outside.

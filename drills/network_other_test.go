@@ -21,5 +21,6 @@ func newNetwork(t *testing.T, _ int) *network {
 
 func (n *network) host(int) string                     { return "" }
 func (n *network) inside(int) []string                 { return nil }
+func (n *network) mend(testing.TB, int)                {}
 func (n *network) cut(testing.TB, int)                 {}
 func (n *network) listen(*testing.T, int) net.Listener { return nil }
