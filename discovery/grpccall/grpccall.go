@@ -60,6 +60,7 @@ package grpccall
 import (
 	"context"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -102,15 +103,14 @@ var _ Caller = (*caller.Caller)(nil)
 type Dialer struct {
 	// Idempotent are full names of methods (/package.Service/Method), or of gRPC
 	// services (/package.Service/) for all of theirs, that may be called twice although
-	// the first call may have had its effect. Set it before DialOptions.
+	// the first call may have had its effect. Set it before the first call.
 	Idempotent []string
 	// Degraded are the values of services, or of full names of methods, which count
 	// first, whose calls may do without them. Set it before the first call.
 	Degraded map[string]Degraded
 
-	caller     Caller
-	guard      *guard.Guard
-	idempotent map[string]bool
+	caller Caller
+	guard  *guard.Guard
 }
 
 // New returns a Dialer that guards with the default settings.
@@ -130,10 +130,6 @@ func DialOptions(c Caller) []grpc.DialOption { return New(c).DialOptions() }
 // Interceptors that are added after them see each attempt with its instance; those
 // before see the call, and may make several.
 func (d *Dialer) DialOptions() []grpc.DialOption {
-	d.idempotent = map[string]bool{}
-	for _, name := range d.Idempotent {
-		d.idempotent[name] = true
-	}
 	wait := backoff.DefaultConfig
 	wait.MaxDelay = maxBackoff
 	// Probes find a peer that is gone while a stream waits, in 8 s.
@@ -157,7 +153,7 @@ func (d *Dialer) mayRepeat(method string, opts []grpc.CallOption) bool {
 			return true
 		}
 	}
-	return d.idempotent[method] || d.idempotent[method[:strings.LastIndexByte(method, '/')+1]]
+	return slices.Contains(d.Idempotent, method) || slices.Contains(d.Idempotent, method[:strings.LastIndexByte(method, '/')+1])
 }
 
 // Idempotent is a call option: this call may be made twice.
