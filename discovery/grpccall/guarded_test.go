@@ -154,17 +154,20 @@ func TestUnreachable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for _, opts := range [][]grpc.CallOption{nil, {grpc.WaitForReady(true)}} {
+			soonest := time.Hour // of three, as the machine may be busy
+			for _, opts := range [][]grpc.CallOption{nil, {grpc.WaitForReady(true)}, {Idempotent()}} {
 				p, _, client := calling(t, guard.Settings{}, c.in, well.Instance)
 				var pick caller.Pick
 				began := time.Now()
 				err := check(t, client, append(opts, PickTo(&pick))...)
 				took := time.Since(began)
-				t.Logf("%s", took)
-				// The limit and 50 ms; the rest is what a loaded machine takes.
-				if err != nil || pick.Instance.Address != well.Address || p.outcomes() != "unreachable answered" || took < c.after || took > c.after+550*time.Millisecond {
+				soonest = min(soonest, took)
+				if err != nil || pick.Instance.Address != well.Address || p.outcomes() != "unreachable answered" || took < c.after {
 					t.Errorf("%v after %s, at %s", err, took, pick.Instance.Address)
 				}
+			}
+			if soonest > c.after+50*time.Millisecond {
+				t.Errorf("elsewhere after %s", soonest)
 			}
 		})
 	}
@@ -193,20 +196,24 @@ func TestErrorText(t *testing.T) {
 // A call ends by its own deadline, be that early or late, else by the service's.
 func TestDeadlines(t *testing.T) {
 	t.Parallel()
-	const ofService = 300 * time.Millisecond
-	for own, want := range map[time.Duration]time.Duration{0: ofService, 100 * time.Millisecond: 100 * time.Millisecond, 600 * time.Millisecond: 600 * time.Millisecond} {
-		p, _, client := calling(t, guard.Settings{Deadline: ofService}, hangs(t).Instance, serve(t, "order-core", "prod", nil).Instance)
-		ctx, cancel := context.WithCancel(t.Context())
-		if own > 0 {
-			ctx, cancel = context.WithTimeout(ctx, own)
-		}
-		began := time.Now()
-		_, err := client.Check(ctx, &health.HealthCheckRequest{}, Idempotent())
-		took := time.Since(began)
-		cancel()
-		if status.Code(err) != codes.DeadlineExceeded || p.outcomes() != "silent" || took < want || took > want+250*time.Millisecond {
-			t.Errorf("own %s: %v after %s", own, err, took)
-		}
+	const ofService = time.Second
+	for own, want := range map[time.Duration]time.Duration{0: ofService, ofService / 5: ofService / 5, 2 * ofService: 2 * ofService} {
+		t.Run(own.String(), func(t *testing.T) {
+			t.Parallel()
+			p, _, client := calling(t, guard.Settings{Deadline: ofService}, hangs(t).Instance, serve(t, "order-core", "prod", nil).Instance)
+			ctx, cancel := context.WithCancel(t.Context())
+			if own > 0 {
+				ctx, cancel = context.WithTimeout(ctx, own)
+			}
+			defer cancel()
+			began := time.Now()
+			_, err := client.Check(ctx, &health.HealthCheckRequest{}, Idempotent())
+			took := time.Since(began)
+			// An instance may be a little ahead with its timer, and the machine busy.
+			if outcomes := p.outcomes(); status.Code(err) != codes.DeadlineExceeded || outcomes != "silent" || took < want-early || took > want+700*time.Millisecond {
+				t.Errorf("%v after %s, %s", err, took, outcomes)
+			}
+		})
 	}
 }
 
@@ -258,11 +265,18 @@ func TestBreaker(t *testing.T) {
 		}
 		return nil
 	}
-	var header metadata.MD
-	began := time.Now()
-	reply, err := client.Check(t.Context(), &health.HealthCheckRequest{}, grpc.Header(&header))
-	if err != nil || reply.Status != health.HealthCheckResponse_NOT_SERVING || DegradedOf(header) != "breaker" || time.Since(began) > 100*time.Millisecond {
-		t.Errorf("%v, %v, %v after %s", reply, err, header, time.Since(began))
+	soonest := time.Hour
+	for range 10 {
+		var header metadata.MD
+		began := time.Now()
+		reply, err := client.Check(t.Context(), &health.HealthCheckRequest{}, grpc.Header(&header))
+		soonest = min(soonest, time.Since(began))
+		if err != nil || reply.Status != health.HealthCheckResponse_NOT_SERVING || DegradedOf(header) != "breaker" {
+			t.Errorf("%v, %v, %v", reply, err, header)
+		}
+	}
+	if soonest > time.Millisecond {
+		t.Errorf("a degraded value takes %s", soonest)
 	}
 }
 
