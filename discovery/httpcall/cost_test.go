@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"dispatch.example/dispatch/discovery"
-	"dispatch.example/dispatch/discovery/caller"
 	"dispatch.example/dispatch/discovery/guard"
 	"dispatch.example/dispatch/discovery/route"
 	"dispatch.example/dispatch/discovery/trace"
@@ -18,20 +17,6 @@ import (
 
 // maxAdded allocations of a guarded call over a plain one.
 const maxAdded = 12
-
-// fixed is a guard.Caller that costs nothing.
-type fixed struct {
-	pick caller.Pick
-	lane route.Query
-}
-
-func (f *fixed) Pick(context.Context, string) (caller.Pick, error) { return f.pick, nil }
-func (f *fixed) PickOther(context.Context, string, *discovery.Instance) (caller.Pick, error) {
-	return f.pick, nil
-}
-func (f *fixed) Done(context.Context, *caller.Pick, caller.Outcome) {}
-func (f *fixed) Refused(context.Context, string) string             { return "" }
-func (f *fixed) Lane(context.Context) route.Query                   { return f.lane }
 
 // layer is a part of the path of a call, on top of those before it.
 type layer struct {
@@ -44,6 +29,8 @@ type layer struct {
 // layers are a plain call and what comes on top, one by one.
 func layers(tb testing.TB) []layer {
 	in := canned(tb)
+	in.Env = "t2"
+	source := registered(tb, in)
 	ctx, cancel := context.WithCancel(context.Background()) // as that of a server's request
 	tb.Cleanup(cancel)
 	own, cancelOwn := context.WithTimeout(ctx, time.Hour)
@@ -52,8 +39,7 @@ func layers(tb testing.TB) []layer {
 	plain := &http.Client{Transport: defaultBase()}
 	tb.Cleanup(plain.CloseIdleConnections)
 	through := func(off bool, lane route.Query) *http.Client {
-		c := &fixed{caller.Pick{Choice: route.Choice{Instance: &in}, Number: 1}, lane}
-		g, err := guard.New(c, guard.Options{Default: guard.Settings{Off: off}})
+		g, err := guard.New(callerIn(tb, source, "order-core", "t2", lane), guard.Options{Default: guard.Settings{Off: off}})
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -162,9 +148,8 @@ func BenchmarkHTTPCall(b *testing.B) {
 
 // What all layers cost on top of net/http, which does nothing here.
 func BenchmarkRoundTrip(b *testing.B) {
-	in := instance(b, "order-core", "prod", "10.0.0.1:80")
-	c := &fixed{caller.Pick{Choice: route.Choice{Instance: &in}, Number: 1}, route.Query{Env: "t2", Base: "t0"}}
-	t := New(c, nothing{})
+	in := instance(b, "order-core", "t2", "10.0.0.1:80")
+	t := New(callerIn(b, registered(b, in), "order-core", "t2", route.Query{Env: "t2", Base: "t0"}), nothing{})
 	req, err := http.NewRequestWithContext(trace.In(b.Context(), traced, ""), http.MethodGet, "http://order-core/path", nil)
 	if err != nil {
 		b.Fatal(err)

@@ -16,7 +16,7 @@ import (
 )
 
 // registered is a registry with these instances in it.
-func registered(t *testing.T, instances ...discovery.Instance) discovery.Source {
+func registered(t testing.TB, instances ...discovery.Instance) discovery.Source {
 	t.Helper()
 	var b strings.Builder
 	b.WriteString("instances:\n")
@@ -37,7 +37,7 @@ func registered(t *testing.T, instances ...discovery.Instance) discovery.Source 
 }
 
 // callerIn is a running caller of a service, in an environment.
-func callerIn(t *testing.T, source discovery.Source, service, env string, lane route.Query) *caller.Caller {
+func callerIn(t testing.TB, source discovery.Source, service, env string, lane route.Query) *caller.Caller {
 	t.Helper()
 	c, err := caller.New(caller.Options{Self: discovery.Coordinates{Cluster: "production", Region: "cn-hangzhou", Env: env, Version: "v1"},
 		Lane: lane, Registry: source, Services: []string{service}})
