@@ -24,7 +24,7 @@ func (a *Actions) ExportEnvoy(ctx context.Context, _ Actor, service, env, region
 	if err != nil {
 		return export.Export{}, err
 	}
-	m := export.Mesh{Region: a.Region, Number: h.number, Set: h.set(), Services: v.Services, Service: service, Env: env}
+	m := export.Mesh{Region: a.Region, Number: h.number, Set: h.set().Effective(), Services: v.Services, Service: service, Env: env}
 	out, err := export.Envoy(m)
 	if err != nil {
 		return export.Export{}, fmt.Errorf("export rules of %s: %w", a.Region, err)
