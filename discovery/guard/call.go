@@ -127,7 +127,7 @@ func (c *Call) End() {
 	c.ended = true
 	c.release()
 	if c.Attempts == 0 {
-		c.guard.metrics.nobody()
+		c.guard.metrics.nobody(c.service)
 		return
 	}
 	c.service.count.call(c.outcome, c.took)

@@ -465,6 +465,11 @@ func TestUnknownNames(t *testing.T) {
 	if len(g.State()) != 0 || value(t, reg, "dispatch_guard_calls_total", "outcome=nobody", "service=") != 1 {
 		t.Errorf("%v", g.State())
 	}
+	g.serviceOf("order-core") // it had instances once
+	_, _ = attempts(g, t.Context(), caller.Answered)
+	if value(t, reg, "dispatch_guard_calls_total", "outcome=nobody", "service=order-core") != 1 {
+		t.Error("a service that lost its instances is not counted by name")
+	}
 }
 
 func TestMetrics(t *testing.T) {

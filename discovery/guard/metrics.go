@@ -91,9 +91,15 @@ func (m *metrics) stopped(service string, s Stop) {
 	}
 }
 
-// nobody counts a call that had no pick, without its name as a label: that may be
-// whatever a client typed.
-func (m *metrics) nobody() { m.calls.WithLabelValues("", Nobody).Inc() }
+// nobody counts a call that had no pick. A service that was never picked for has no
+// label: its name may be whatever a client typed.
+func (m *metrics) nobody(s *service) {
+	name := ""
+	if s != nil {
+		name = s.name
+	}
+	m.calls.WithLabelValues(name, Nobody).Inc()
+}
 
 // counts are the counters of one service, so that a call need not look for them.
 type counts struct {
