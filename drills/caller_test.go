@@ -166,15 +166,14 @@ func get(ctx context.Context, client *http.Client, url string) error {
 
 // one makes a call and says how it went.
 func (p *callerPart) one(ctx context.Context, call func(context.Context) error) event {
+	limited := ctx
 	if p.Deadline > 0 {
-		limited, cancel := context.WithTimeout(ctx, p.Deadline)
+		var cancel context.CancelFunc
+		limited, cancel = context.WithTimeout(ctx, p.Deadline)
 		defer cancel()
-		begin := time.Now()
-		err := call(limited)
-		return event{Kind: "call", At: begin, Outcome: outcome(ctx, err), Took: time.Since(begin)}
 	}
 	begin := time.Now()
-	err := call(ctx)
+	err := call(limited)
 	return event{Kind: "call", At: begin, Outcome: outcome(ctx, err), Took: time.Since(begin)}
 }
 

@@ -30,8 +30,9 @@ func TestA44SickVersionLosesItsTraffic(t *testing.T) {
 	for i, v := range []string{"v2.3.1", "v2.3.1", "v2.4.0"} {
 		p := &serverPart{Service: service, Listen: freeAddr(t), Registry: registry, Version: v, Control: n.reach()}
 		version[p.Listen] = v
-		// With one processor each, one busy loop is all of them.
-		start(t, "server-"+strconv.Itoa(i), part{Server: p}, "env", "GOMAXPROCS=1")
+		// With one processor each, one busy loop is all of them; and as root it gets that
+		// one, whatever else this machine does.
+		start(t, "server-"+strconv.Itoa(i), part{Server: p}, "nice", "-n", "-20", "env", "GOMAXPROCS=1")
 		if v == "v2.4.0" {
 			sick = p.Listen
 		}
