@@ -170,7 +170,7 @@ func (c *Call) retry(ctx context.Context) error {
 		return UsedUp
 	case ctx.Value(retryKey{}) != nil:
 		return c.stop(Nested)
-	case time.Until(c.Deadline) < DialLimit:
+	case time.Until(c.Deadline) < min(DialLimit, c.Deadline.Sub(c.begun)/2):
 		return c.stop(NoTime)
 	case !s.budget.spend():
 		return c.stop(Budget)

@@ -43,7 +43,7 @@ import (
 )
 
 // DialLimit is what a call gives a connection to be made. A call that has less time
-// left is not tried again.
+// left, and less than half of its own, is not tried again.
 const DialLimit = 500 * time.Millisecond
 
 // Caller picks and learns how calls end. A *caller.Caller is one.

@@ -286,6 +286,19 @@ func TestDeadlines(t *testing.T) {
 			t.Errorf("499 ms before the deadline: %v", err)
 		}
 		call.End()
+		// What is short by nature is tried again while half of it is left.
+		for spent, want := range map[time.Duration]error{99 * time.Millisecond: nil, 101 * time.Millisecond: NoTime} {
+			short, done := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			call, _ := g.Begin(short, "order-core")
+			_ = call.Next(short)
+			time.Sleep(spent)
+			call.Done(short, caller.Unreachable, call.Took())
+			if err := call.Next(short); err != want {
+				t.Errorf("%s of 200 ms spent: %v", spent, err)
+			}
+			call.End()
+			done()
+		}
 		cancel()
 		if _, err := g.Begin(own, "order-core"); err != context.Canceled {
 			t.Errorf("a context that ended: %v", err)
