@@ -39,15 +39,16 @@ func newMetrics(source string, reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	err := errors.Join(enroll(reg, &m.instances), enroll(reg, &m.problems), enroll(reg, &m.renewals), enroll(reg, &m.writable))
+	err := errors.Join(Enroll(reg, &m.instances), Enroll(reg, &m.problems), Enroll(reg, &m.renewals), Enroll(reg, &m.writable))
 	for _, kind := range [...]problemKind{unreachable, refused, noLeader, filtered, indexReset, noIndex, emptyHeld, massDrop, threshold, badFile} {
 		m.problems.WithLabelValues(source, string(kind)) // from 0, so that Prometheus sees the first one rise
 	}
 	return m, err
 }
 
-// enroll registers a collector, or takes the one that is registered already.
-func enroll[C prometheus.Collector](reg prometheus.Registerer, c *C) error {
+// Enroll registers a collector, or takes the one that is registered already: parts of
+// one process share their metrics.
+func Enroll[C prometheus.Collector](reg prometheus.Registerer, c *C) error {
 	err := reg.Register(*c)
 	if taken, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
 		if before, ok := taken.ExistingCollector.(C); ok {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"dispatch.example/dispatch/discovery"
 	"dispatch.example/dispatch/discovery/route"
 )
 
@@ -79,21 +80,9 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(enroll(reg, &m.outcomes), enroll(reg, &m.ejected), enroll(reg, &m.ejections), enroll(reg, &m.dialsFailed),
-		enroll(reg, &m.picks), enroll(reg, &m.degraded), enroll(reg, &m.problems), enroll(reg, &m.panics),
-		enroll(reg, &m.dropped), enroll(reg, &m.number), enroll(reg, &m.age), enroll(reg, &m.heat), enroll(reg, &m.shift), enroll(reg, &m.compile))
-}
-
-// enroll registers a collector, or takes the one that is registered already.
-func enroll[C prometheus.Collector](reg prometheus.Registerer, c *C) error {
-	err := reg.Register(*c)
-	if taken, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
-		if before, ok := taken.ExistingCollector.(C); ok {
-			*c = before
-			return nil
-		}
-	}
-	return err
+	return m, errors.Join(discovery.Enroll(reg, &m.outcomes), discovery.Enroll(reg, &m.ejected), discovery.Enroll(reg, &m.ejections), discovery.Enroll(reg, &m.dialsFailed),
+		discovery.Enroll(reg, &m.picks), discovery.Enroll(reg, &m.degraded), discovery.Enroll(reg, &m.problems), discovery.Enroll(reg, &m.panics),
+		discovery.Enroll(reg, &m.dropped), discovery.Enroll(reg, &m.number), discovery.Enroll(reg, &m.age), discovery.Enroll(reg, &m.heat), discovery.Enroll(reg, &m.shift), discovery.Enroll(reg, &m.compile))
 }
 
 // forget drops the series of a service that is gone.

@@ -7,7 +7,6 @@ import (
 	"net"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -23,6 +22,7 @@ import (
 	"dispatch.example/dispatch/discovery/httpcall"
 	"dispatch.example/dispatch/discovery/route"
 	"dispatch.example/dispatch/discovery/trace"
+	"dispatch.example/dispatch/internal/testenv"
 )
 
 const checkMethod = "/grpc.health.v1.Health/Check"
@@ -48,36 +48,6 @@ func refused(t *testing.T) discovery.Instance {
 	}
 	_ = l.Close()
 	return instance(t, "order-core", "prod", l.Addr().String())
-}
-
-// blackHole is an instance that answers no attempt to connect: its backlog is full.
-func blackHole(t *testing.T) discovery.Instance {
-	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = syscall.Close(fd) })
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Listen(fd, 0); err != nil {
-		t.Fatal(err)
-	}
-	at, err := syscall.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	in := instance(t, "order-core", "prod", (&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: at.(*syscall.SockaddrInet4).Port}).String())
-	for range 16 {
-		c, err := net.DialTimeout("tcp", in.Address.String(), 100*time.Millisecond)
-		if err != nil {
-			return in // it is full
-		}
-		t.Cleanup(func() { _ = c.Close() })
-	}
-	t.Fatal("the backlog takes 16 connections")
-	return in
 }
 
 // What an answer says of its instance, and who is asked again: a call whose method
@@ -149,7 +119,7 @@ func TestUnreachable(t *testing.T) {
 		after time.Duration
 	}{
 		"refused":    {refused(t), 0},
-		"black hole": {blackHole(t), guard.DialLimit},
+		"black hole": {instance(t, "order-core", "prod", testenv.BlackHole(t)), guard.DialLimit},
 		"silent":     {instance(t, "order-core", "prod", silent.Addr().String()), connectTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {

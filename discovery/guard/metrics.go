@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"dispatch.example/dispatch/discovery"
 	"dispatch.example/dispatch/discovery/breaker"
 	"dispatch.example/dispatch/discovery/caller"
 )
@@ -67,20 +68,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(enroll(reg, &m.calls), enroll(reg, &m.seconds), enroll(reg, &m.retries), enroll(reg, &m.stops),
-		enroll(reg, &m.degraded), enroll(reg, &m.states))
-}
-
-// enroll registers a collector, or takes the one that is registered already.
-func enroll[C prometheus.Collector](reg prometheus.Registerer, c *C) error {
-	err := reg.Register(*c)
-	if taken, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
-		if before, ok := taken.ExistingCollector.(C); ok {
-			*c = before
-			return nil
-		}
-	}
-	return err
+	return m, errors.Join(discovery.Enroll(reg, &m.calls), discovery.Enroll(reg, &m.seconds), discovery.Enroll(reg, &m.retries), discovery.Enroll(reg, &m.stops),
+		discovery.Enroll(reg, &m.degraded), discovery.Enroll(reg, &m.states))
 }
 
 // stopped counts a retry that was not made. One that settings forbid is none.

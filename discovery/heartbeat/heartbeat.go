@@ -113,11 +113,7 @@ func newCounter(reg prometheus.Registerer) (*prometheus.CounterVec, error) {
 	if reg == nil {
 		return c, nil
 	}
-	err := reg.Register(c)
-	if taken, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
-		return taken.ExistingCollector.(*prometheus.CounterVec), nil
-	}
-	return c, err
+	return c, discovery.Enroll(reg, &c)
 }
 
 // Run reports at once and then every ten seconds until ctx ends.

@@ -6,12 +6,11 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	"dispatch.example/dispatch/discovery"
 	"dispatch.example/dispatch/discovery/guard"
+	"dispatch.example/dispatch/internal/testenv"
 )
 
 // modes are the ways in which an instance of order-core can be, on real sockets.
@@ -19,7 +18,7 @@ func modes(t *testing.T) map[string]discovery.Instance {
 	return map[string]discovery.Instance{
 		"ok":      serving(t, "order-core", "prod", says("ok", nil)),
 		"refused": refused(t),
-		"black":   blackHole(t),
+		"black":   instance(t, "order-core", "prod", testenv.BlackHole(t)),
 		"hang":    raw(t, func(net.Conn) {}),
 		"reset":   raw(t, func(c net.Conn) { _ = c.(*net.TCPConn).SetLinger(0); _ = c.Close() }),
 		"stall":   raw(t, says200("Content-Length: 100\r\n\r\nhalf")),
@@ -87,36 +86,6 @@ func refused(t *testing.T) discovery.Instance {
 	}
 	_ = l.Close()
 	return instance(t, "order-core", "prod", l.Addr().String())
-}
-
-// blackHole is an instance that answers no attempt to connect: its backlog is full.
-func blackHole(t *testing.T) discovery.Instance {
-	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = syscall.Close(fd) })
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Listen(fd, 0); err != nil {
-		t.Fatal(err)
-	}
-	at, err := syscall.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	in := instance(t, "order-core", "prod", (&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: at.(*syscall.SockaddrInet4).Port}).String())
-	for range 16 {
-		c, err := net.DialTimeout("tcp", in.Address.String(), 100*time.Millisecond)
-		if err != nil {
-			return in // it is full
-		}
-		t.Cleanup(func() { _ = c.Close() })
-	}
-	t.Fatal("the backlog takes 16 connections")
-	return in
 }
 
 // calling is a client with these settings that picks from instances in turn.
