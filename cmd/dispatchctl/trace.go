@@ -54,12 +54,18 @@ func (c *traceCmd) Run(p *program) error {
 // treeHop is a hop at its place in the tree.
 type treeHop struct {
 	*logHop
-	Depth   int  `json:"depth"`
-	Missing bool `json:"parentMissing,omitempty"` // its caller wrote no line
+	Depth   int    `json:"depth"`
+	Missing bool   `json:"parentMissing,omitempty"` // its caller wrote no line
+	Good    string `json:"madeGoodBy,omitempty"`    // who made good that it failed
 
-	self  time.Duration // without the time of the hops that it called
-	below bool          // some hop that it called failed, too
+	self time.Duration // without the time of the hops that it called
 }
+
+// Who makes good what failed.
+const (
+	byAttempt = "another attempt"
+	byCaller  = "its caller" // which did not fail, in whatever way
+)
 
 // tree is the hops from the first to the last: each behind its caller, and those of
 // one caller by their start.
@@ -80,28 +86,34 @@ func grow(hops map[string]*logHop) *tree {
 		slices.SortStableFunc(list, byStart)
 	}
 	t, seen := &tree{}, map[string]bool{}
-	var add func(h *logHop, depth int) (failed bool)
-	add = func(h *logHop, depth int) bool {
+	var add func(h *logHop, depth int, good string)
+	add = func(h *logHop, depth int, good string) { // good: who made good whatever failed from here on
 		seen[h.Span] = true
+		if depth > 0 && !hops[h.Parent].decision && retried(h, called[h.Parent]) {
+			good = byAttempt
+		}
 		at := len(t.order)
 		t.order = append(t.order, treeHop{logHop: h, Depth: depth, Missing: depth == 0 && h.Parent != "" && hops[h.Parent] == nil, self: h.took()})
+		if h.Failed {
+			t.order[at].Good = good
+		}
+		if good == "" && h.Status != 0 && !h.Failed {
+			good = byCaller
+		}
 		for _, next := range called[h.Span] {
 			if seen[next.Span] {
 				continue
 			}
 			t.order[at].self -= next.took()
-			if add(next, depth+1) {
-				t.order[at].below = true
-			}
+			add(next, depth+1, good)
 		}
-		return h.Failed || t.order[at].below
 	}
 	for _, h := range called[""] {
-		add(h, 0)
+		add(h, 0, "")
 	}
 	for _, h := range slices.SortedFunc(maps.Values(hops), byStart) {
 		if !seen[h.Span] { // of a ring, which no service makes
-			add(h, 0)
+			add(h, 0, "")
 		}
 	}
 	return t
@@ -111,12 +123,26 @@ func byStart(a, b *logHop) int {
 	return cmp.Or(a.Start.Compare(b.Start), cmp.Compare(a.Span, b.Span))
 }
 
-// at is where the hop at fault stands: the deepest that failed, of those below which
-// nobody failed; the earliest of several; -1 if none failed.
+// retried says whether a caller asked another instance of a service after one that
+// failed, and that one did not. list is all that it called, by their start.
+//
+// Log lines do not say which attempt they are of: a later call for something else
+// looks the same.
+func retried(failed *logHop, list []*logHop) bool {
+	if !failed.Failed || failed.Service == "" {
+		return false
+	}
+	return slices.ContainsFunc(list[slices.Index(list, failed)+1:], func(h *logHop) bool {
+		return h.Service == failed.Service && h.Status != 0 && !h.Failed && (h.At == "" || h.At != failed.At)
+	})
+}
+
+// at is where the hop at fault stands: the deepest that failed and was not made good,
+// neither itself nor one above it; the earliest of several; -1 if there is none.
 func (t *tree) at() int {
 	found := -1
 	for i, h := range t.order {
-		if h.Failed && !h.below && (found < 0 || h.Depth > t.order[found].Depth) {
+		if h.Failed && h.Good == "" && (found < 0 || h.Depth > t.order[found].Depth) {
 			found = i
 		}
 	}
@@ -143,8 +169,11 @@ func (t *tree) text(red bool) string {
 		if h.Missing {
 			name = "… " + name
 		}
-		if i == at {
+		switch {
+		case i == at:
 			mark = "← at fault"
+		case h.Good != "":
+			mark = "made good by " + h.Good
 		}
 		rows = append(rows, []string{name, "+" + short(h.Start.Sub(first)), h.length(), h.outcome(), mark})
 	}
@@ -161,11 +190,16 @@ func (t *tree) verdict(at int) string {
 		h := t.order[at]
 		return fmt.Sprintf("at fault: %s, span %s: %s", h.name(), h.Span, h.outcome())
 	}
+	said := "no hop failed"
+	if i := slices.IndexFunc(t.order, func(h treeHop) bool { return h.Failed }); i >= 0 {
+		h := t.order[i]
+		said += fmt.Sprintf("; %s, span %s, failed and was made good by %s", h.name(), h.Span, h.Good)
+	}
 	slowest := slices.MaxFunc(t.order, func(a, b treeHop) int { return cmp.Compare(a.self, b.self) })
 	if slowest.self <= 0 {
-		return "no hop failed"
+		return said
 	}
-	return fmt.Sprintf("no hop failed; most of the time was spent in %s itself: %s of %s", slowest.name(), short(slowest.self), slowest.length())
+	return fmt.Sprintf("%s; most of the time was spent in %s itself: %s of %s", said, slowest.name(), short(slowest.self), slowest.length())
 }
 
 func (h *logHop) name() string {

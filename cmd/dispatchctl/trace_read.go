@@ -36,6 +36,8 @@ type logHop struct {
 	Failed  bool          `json:"failed"`
 	Lines   int           `json:"lines"`
 	last    time.Time
+
+	decision bool // of an edge: what stands below it are calls of the app, each for itself
 }
 
 // logLine is what is read of a line: of a service, as docs/inner-layer.md has it, or
@@ -178,6 +180,7 @@ func (h *logHop) take(l *logLine) {
 		h.Start = start
 	}
 	if l.Digest != "" && l.Reason != "" {
+		h.decision = true
 		h.Service, h.Said = "dispatch /route", cutText(l.decided())
 	}
 	switch {

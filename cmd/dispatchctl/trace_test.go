@@ -142,6 +142,44 @@ func TestTheDeepestFailureIsAtFault(t *testing.T) {
 	}
 }
 
+// C26: what another attempt made good, or a caller did without, is at fault for
+// nothing, however deep it stands.
+func TestWhatWasMadeGoodIsNotAtFault(t *testing.T) {
+	t.Parallel()
+	at := func(instance int, line string) string { // of another instance than its span's
+		return strings.Replace(line, `"hop":"10.0.0.`, fmt.Sprintf(`"hop":"10.1.%d.`, instance), 1)
+	}
+	silent := func(line string) string {
+		return strings.NewReplacer(`"status":200,`, "", `"took":`, `"x":`).Replace(line)
+	}
+	const noFault = "no hop failed; price 10.0.0.2:80, span 0000000000000002, failed and was made good by another attempt"
+	for name, c := range map[string]struct{ logs, want string }{
+		"below one that answered": {hopLine("shop", 1, 0, 100, 100, 502, "") + hopLine("pay", 2, 1, 90, 80, 500, "ledger is closed") + hopLine("stock", 3, 2, 60, 50, 200, "") +
+			hopLine("price", 4, 3, 30, 10, 503, "") + hopLine("price", 5, 3, 50, 10, 200, ""), "at fault: pay 10.0.0.2:80, span " + span(2) + ": 500, ledger is closed\n"},
+		"below one that failed by itself": {hopLine("pay", 1, 0, 100, 90, 500, "ledger is closed") + hopLine("price", 2, 1, 30, 10, 503, "") + hopLine("db", 3, 2, 29, 5, 500, "") +
+			hopLine("price", 4, 1, 50, 10, 200, ""), "at fault: pay 10.0.0.1:80, span " + span(1) + ": 500, ledger is closed\n"},
+		"the request did not fail":          {hopLine("shop", 1, 0, 100, 90, 200, "") + hopLine("price", 2, 1, 30, 10, 503, "") + hopLine("price", 3, 1, 50, 10, 200, ""), noFault + "; most of the time was spent in shop"},
+		"what failed below it":              {hopLine("shop", 1, 0, 100, 90, 200, "") + hopLine("price", 2, 1, 30, 10, 502, "") + hopLine("db", 3, 2, 25, 5, 500, "") + hopLine("price", 4, 1, 50, 10, 200, ""), noFault},
+		"the caller says no outcome":        {silent(hopLine("shop", 1, 0, 100, 90, 200, "")) + hopLine("price", 2, 1, 30, 10, 503, "") + hopLine("price", 3, 1, 50, 10, 200, ""), noFault},
+		"the caller did without it":         {hopLine("shop", 1, 0, 100, 90, 200, "") + hopLine("price", 2, 1, 30, 10, 503, ""), "price 10.0.0.2:80, span 0000000000000002, failed and was made good by its caller; most"},
+		"the other attempt failed, too":     {hopLine("shop", 1, 0, 100, 90, 502, "") + hopLine("price", 2, 1, 30, 10, 503, "first") + hopLine("price", 3, 1, 50, 10, 503, "second"), "at fault: price 10.0.0.2:80, span " + span(2)},
+		"the good one came before":          {hopLine("shop", 1, 0, 100, 90, 502, "") + hopLine("price", 2, 1, 30, 10, 200, "") + hopLine("price", 3, 1, 50, 10, 503, "late"), "at fault: price 10.0.0.3:80"},
+		"another service answered":          {hopLine("shop", 1, 0, 100, 90, 502, "") + hopLine("price", 2, 1, 30, 10, 503, "") + hopLine("stock", 3, 1, 50, 10, 200, ""), "at fault: price 10.0.0.2:80"},
+		"the same instance is no retry":     {hopLine("shop", 1, 0, 100, 90, 502, "") + at(7, hopLine("price", 2, 1, 30, 10, 503, "")) + strings.Replace(hopLine("price", 3, 1, 50, 10, 200, ""), "10.0.0.3", "10.1.7.2", 1), "at fault: price 10.1.7.2:80, span " + span(2)},
+		"a hop without outcome hides none":  {hopLine("shop", 1, 0, 100, 90, 502, "") + silent(hopLine("pay", 2, 1, 90, 80, 200, "")) + hopLine("price", 3, 2, 30, 10, 503, "full"), "at fault: price 10.0.0.3:80"},
+		"calls of an app stand alone":       {decisionLine + hopLine("shop", 2, 1, 30, 10, 503, "closed") + hopLine("shop", 3, 1, 50, 10, 200, ""), "at fault: shop 10.0.0.2:80"},
+		"below a caller that wrote no line": {hopLine("shop", 1, 0, 100, 90, 200, "") + hopLine("price", 2, 9, 30, 10, 503, "full"), "at fault: price 10.0.0.2:80"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := traced(t, logsOf(t, map[string]string{"x.log": c.logs}), aTrace)
+			if got.exit != 0 || !strings.Contains(got.out, c.want) || strings.Contains(got.out, "at fault") != strings.Contains(c.want, "at fault") {
+				t.Errorf("exit %d, %s\n%s\nwant %s", got.exit, got.log, got.out, c.want)
+			}
+		})
+	}
+}
+
 // Exit status 1 and the next step when there is nothing; 64 for what is no trace.
 func TestTraceThatIsNotThere(t *testing.T) {
 	t.Parallel()
