@@ -135,6 +135,9 @@ func (c *Caller) changed(w *watch, k fingerprint, change outlier.Change) {
 	w.mu.Lock()
 	c.metrics.showOut(w)
 	w.mu.Unlock()
+	if change.Stays {
+		return // its table would be the same, and a view to keep
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.soil(w.service)

@@ -373,6 +373,28 @@ func TestRegistryLetsNobodyBack(t *testing.T) {
 	})
 }
 
+// Whoever stays out changes nothing: no table is made of it.
+func TestTermsMakeNoTables(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		all := instances(8, "orders", "prod", "v1")
+		registry := prometheus.NewRegistry()
+		c, f, _ := farmed(t, func(o *Options) { o.Metrics = registry }, all...)
+		for _, in := range all[:4] {
+			f.set(in.Address.String(), Unreachable)
+		}
+		serve(t, c, f, 400, 10*time.Millisecond)
+		before, terms := c.tables.Load(), metric(t, registry, "dispatch_discovery_ejections_total")
+		time.Sleep(time.Hour)
+		if metric(t, registry, "dispatch_discovery_ejected", "unreachable") != 4 || metric(t, registry, "dispatch_discovery_ejections_total") < terms+40 {
+			t.Fatal("they are not out for the hour")
+		}
+		if made := c.tables.Load() - before; made > 0 {
+			t.Errorf("an idle hour made %d tables", made)
+		}
+	})
+}
+
 // D10: a laptop enters an address that only itself reaches. It is found out while it
 // would be warmed up, and no call goes there.
 func TestWhoNobodyReachesGetsNoCall(t *testing.T) {

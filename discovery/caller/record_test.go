@@ -262,6 +262,59 @@ func TestViewOfDroppedRecords(t *testing.T) {
 	}
 }
 
+// Without a node no batch is made; views wait for their records, and for no others.
+func TestViewsWithoutControl(t *testing.T) {
+	t.Parallel()
+	c := filled(t, Options{}, rules.Set{}, instances(1, "orders", "prod", "v1"), instances(1, "parts", "prod", "v1"))
+	c.opt.Control = []string{"https://control:8083"}
+	pick := func(service string, times int) {
+		for range times {
+			if _, err := c.Pick(Keep(t.Context()), service); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range ringSize + 500 {
+		c.mu.Lock()
+		c.soil("orders")
+		c.mu.Unlock()
+		c.compileDirty()
+		pick("orders", 1)
+	}
+	if most := ringSize + looseViews; len(c.ring.views) > most {
+		t.Errorf("%d views wait, at most %d", len(c.ring.views), most)
+	}
+	pick("parts", ringSize)
+	c.batch(1)
+	if len(c.ring.views) != 1 {
+		t.Errorf("%d views wait for records of one table", len(c.ring.views))
+	}
+}
+
+// A batch arrives after its view was let go: nothing falls over, and the next record
+// of its table brings the view again.
+func TestViewThatWentMeanwhile(t *testing.T) {
+	t.Parallel()
+	c := filled(t, Options{}, rules.Set{}, instances(1, "a", "prod", "v1"), instances(1, "b", "prod", "v1"))
+	c.opt.Control = []string{"https://control:8083"}
+	pick := func(service string, times int) {
+		for range times {
+			if _, err := c.Pick(Keep(t.Context()), service); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	pick("a", 1)
+	b, upTo := c.batch(maxBatch)
+	pick("b", ringSize)
+	c.ring.prune()
+	c.arrived(b, upTo)
+	pick("a", 1)
+	if b, _ := c.batch(ringSize); len(b.Views) != 2 {
+		t.Errorf("%d views come with the records of two tables", len(b.Views))
+	}
+}
+
 // A47: a process can say why, as long as it keeps record and table.
 func TestExplainHere(t *testing.T) {
 	t.Parallel()

@@ -126,4 +126,5 @@ type Change struct {
 	Kind  Kind      // of PutOut, and of what ended with OnTrial and Returned
 	Until time.Time // of PutOut
 	Term  int       // of PutOut: how many in a row
+	Stays bool      // of PutOut: it was out before
 }

@@ -338,7 +338,7 @@ func TestTerms(t *testing.T) {
 	c := l.dial(0, false)
 	for term := 1; term <= 12; term++ {
 		want := min(time.Duration(term)*30*time.Second, 5*time.Minute)
-		if c.Step != PutOut || c.Term != term || c.Until.Sub(l.now) != want {
+		if c.Step != PutOut || c.Term != term || c.Until.Sub(l.now) != want || c.Stays != (term > 1) {
 			t.Fatalf("term %d: %+v, %v", term, c, c.Until.Sub(l.now))
 		}
 		l.pass(want - time.Millisecond)
@@ -384,7 +384,7 @@ func TestTrial(t *testing.T) {
 		l.pass(30 * time.Second)
 		l.dial(0, true)
 		l.note(0, Answered, 2)
-		if c := l.note(0, o, 1); c.Step != PutOut || c.Kind != kind || c.Term != 2 || c.Until.Sub(l.now) != time.Minute {
+		if c := l.note(0, o, 1); c.Step != PutOut || c.Kind != kind || c.Term != 2 || c.Stays || c.Until.Sub(l.now) != time.Minute {
 			t.Errorf("%v: %+v", o, c)
 		}
 		if got := l.Out(); got[kind] != 1 || got[Failing]+got[NoConnection] != 1 {

@@ -231,11 +231,12 @@ func (w *Watch[K]) putOut(s *Instance[K], kind Kind, now time.Time) Change {
 		s.term = 0
 	}
 	s.term++
+	stays := s.phase == out
 	*s = Instance[K]{key: s.key, group: s.group, phase: out, kind: kind, term: s.term, back: s.back, dialing: s.dialing, rests: s.rests,
 		since: now, until: now.Add(min(time.Duration(s.term)*termFor, longestTerm))}
 	s.count(1)
 	w.triage(s)
-	return Change{Step: PutOut, Kind: kind, Until: s.until, Term: s.term}
+	return Change{Step: PutOut, Kind: kind, Until: s.until, Term: s.term, Stays: stays}
 }
 
 // spares says whether one more of a group may be out as failing. The group is
