@@ -41,6 +41,7 @@ type serverPart struct {
 	Registry string `json:",omitempty"` // where it registers; empty: nowhere
 	Version  string
 	Control  *controlled `json:",omitempty"` // told every 10 s how busy this process is
+	Bare     bool        `json:",omitempty"` // without what the layer does at the callee, and the same answer to all
 }
 
 // faults are what a server does wrong, evenly spread: Fail of 100 calls get a 503,
@@ -75,7 +76,12 @@ func (p *serverPart) play(ctx context.Context, log *slog.Logger) error {
 	}
 	web := &http.Server{Handler: httpcall.Middleware(s.handler()), ConnState: s.connection, ReadHeaderTimeout: 5 * time.Second}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return ended(web.Serve(l)) })
+	group.Go(func() error {
+		if p.Bare {
+			return canned(ctx, l)
+		}
+		return ended(web.Serve(l))
+	})
 	stop := web.Shutdown
 	addresses := map[string]net.Listener{p.Service: l}
 	if p.RPC != "" {
@@ -83,7 +89,11 @@ func (p *serverPart) play(ctx context.Context, log *slog.Logger) error {
 		if err != nil {
 			return err
 		}
-		rpc := grpc.NewServer(grpccall.ServerOptions(nil)...)
+		opts := grpccall.ServerOptions(nil)
+		if p.Bare {
+			opts = nil
+		}
+		rpc := grpc.NewServer(opts...)
 		health.RegisterHealthServer(rpc, s)
 		group.Go(func() error { return rpc.Serve(rl) })
 		addresses[p.Service+rpcSuffix] = rl
@@ -140,6 +150,30 @@ func (p *serverPart) stay(ctx context.Context, at map[string]net.Listener, stop 
 	}
 	group.Go(func() error { return reg.RunThen(ctx, stop) })
 	return group.Wait()
+}
+
+// canned answers whatever is sent with the same bytes, until ctx ends: it costs as
+// little as a server can.
+func canned(ctx context.Context, l net.Listener) error {
+	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return nil // it was closed
+		}
+		go func() { // until the caller closes, or the process ends
+			defer func() { _ = conn.Close() }()
+			request, answer := make([]byte, 4<<10), []byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+			for {
+				if _, err := conn.Read(request); err != nil {
+					return
+				}
+				if _, err := conn.Write(answer); err != nil {
+					return
+				}
+			}
+		}()
+	}
 }
 
 func ended(err error) error {

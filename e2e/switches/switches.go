@@ -4,7 +4,7 @@ import "slices"
 
 // Table returns every switch.
 func Table() []Switch {
-	return slices.Concat(overTheFleet(), ofChanges(), ofLists(), ofReleases(), ofAnswers(), ofListeners(), ofPages(), ofSignIn())
+	return slices.Concat(overTheFleet(), ofChanges(), ofLists(), ofReleases(), ofAnswers(), ofListeners(), ofPages(), ofSignIn(), ofDrills())
 }
 
 // overTheFleet are of tests with real processes.
