@@ -3,6 +3,7 @@ package caller
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"dispatch.example/dispatch/discovery"
+	"dispatch.example/dispatch/discovery/outlier"
 	"dispatch.example/dispatch/discovery/route"
 	"dispatch.example/dispatch/discovery/rules"
 	"dispatch.example/dispatch/discovery/wire"
@@ -371,6 +373,46 @@ func TestRegistryLetsNobodyBack(t *testing.T) {
 			t.Errorf("%d dials of an address at a time", f.most)
 		}
 	})
+}
+
+// One of eight that nobody reaches, and that were all hot, is let back on trial: it
+// stays among those that serve last, or it would get all calls.
+func TestHotDoesNotHideATrial(t *testing.T) {
+	t.Parallel()
+	all := instances(8, "orders", "prod", "v1")
+	l := &list{instances: all, watch: &watch{service: "orders", outliers: outlier.New[fingerprint]()}, heat: heat{of: map[fingerprint]reading{}}}
+	now := time.Now()
+	there := map[fingerprint]discovery.Coordinates{}
+	for i := range all {
+		f := fingerprintOf(&all[i])
+		there[f], l.heat.of[f] = all[i].Coordinates, reading{part: 28}
+	}
+	l.watch.outliers.See(there, now)
+	for f := range there {
+		for range 3 {
+			l.watch.outliers.Note(l.watch.outliers.Find(f), Unreachable, now)
+		}
+	}
+	keys, _ := l.watch.outliers.Due(8, now)
+	for _, k := range keys {
+		l.watch.outliers.Dialed(k, false, now)
+	}
+	now = now.Add(time.Minute)
+	l.watch.outliers.Due(8, now)
+	l.watch.outliers.Dialed(keys[0], true, now)
+	counts, table := map[string]int{}, route.Compile(route.Input{Service: "orders", Home: home(), Instances: all, Scale: l.scale(now)})
+	for range 8000 {
+		choice, err := table.Pick(route.Query{}, rand.Uint64())
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts[choice.Instance.ID]++
+	}
+	for id, n := range counts {
+		if len(counts) != 8 || n > 1300 {
+			t.Fatalf("%s has %d of 8000, lowered are %v", id, n, l.scale(now))
+		}
+	}
 }
 
 // Whoever stays out changes nothing: no table is made of it.

@@ -99,7 +99,8 @@ func warmth(age time.Duration) int {
 
 // scale is what callers must lower, and what this one lowers because an instance
 // warms, is ejected or is hot. Of several the lowest counts; what is isolated or
-// suspicious stays named so, and of equals ejected is, because that one serves last.
+// suspicious stays named so, and what is ejected too unless it is one of those:
+// ejected serves last, whatever else lowers it.
 func (l *list) scale(now time.Time) map[string]route.Scale {
 	all := l.told.Scale
 	copied := false
@@ -108,6 +109,9 @@ func (l *list) scale(now time.Time) map[string]route.Scale {
 		lowest := told.Thousandths < s.Thousandths || told.Thousandths == s.Thousandths && s.Why != route.Ejected
 		if s.Thousandths == 1000 || is && (lowest || told.Why == route.Isolated || told.Why == route.Suspicious) {
 			return
+		}
+		if told.Why == route.Ejected {
+			s.Why = route.Ejected
 		}
 		if !copied {
 			if all, copied = maps.Clone(all), true; all == nil {
