@@ -507,6 +507,32 @@ func TestDialOfOneThatLeft(t *testing.T) {
 	}
 }
 
+// A dial that began before a term says nothing about its end, however it ends.
+func TestDialFromBeforeTheTerm(t *testing.T) {
+	t.Parallel()
+	for _, connected := range []bool{true, false} {
+		l := newLab(t, 3)
+		l.note(0, Answered, 1)
+		l.list(4)
+		l.pass(untriedFor)
+		if keys, _ := l.due(); !slices.Equal(keys, []int{3}) {
+			t.Fatalf("due: %v", keys)
+		}
+		if c := l.note(3, Failed, 30); c.Step != PutOut {
+			t.Fatalf("%+v", c)
+		}
+		l.pass(400 * time.Millisecond)
+		if c := l.Dialed(3, connected, l.now); c != (Change{}) {
+			t.Errorf("connected %v: %+v", connected, c)
+		}
+		l.want("its term goes on", map[int]int{3: 0})
+		l.pass(termFor)
+		if c := l.dial(3, true); c.Step != OnTrial {
+			t.Errorf("at the end of its term: %+v", c)
+		}
+	}
+}
+
 // Instances that come and go leave nothing behind, ill or not.
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()

@@ -61,6 +61,7 @@ type Instance[K comparable] struct {
 
 	early   bool // it answered while it was out
 	dialing bool
+	redials bool // since the term began; a dial from before says nothing about its end
 	rests   time.Time // no dial before
 
 	calls window
@@ -256,9 +257,12 @@ func (w *Watch[K]) Dialed(k K, connected bool, now time.Time) Change {
 	if s == nil {
 		return Change{}
 	}
-	s.dialing, s.untried, s.rests = false, false, now.Add(dialEvery)
+	redials := s.redials
+	s.dialing, s.redials, s.untried, s.rests = false, false, false, now.Add(dialEvery)
 	switch {
 	case !s.left.IsZero():
+		return Change{}
+	case s.phase == out && !redials:
 		return Change{}
 	case s.phase == out:
 		return w.redialed(s, connected, now)
@@ -310,7 +314,7 @@ func (w *Watch[K]) Due(most int, now time.Time) (keys []K, next time.Time) {
 				next = at
 			}
 		case len(keys) < most:
-			s.dialing = true
+			s.dialing, s.redials = true, s.phase == out
 			keys = append(keys, k)
 		}
 	}
