@@ -61,7 +61,7 @@ type Instance[K comparable] struct {
 
 	early   bool // it answered while it was out
 	dialing bool
-	redials bool // since the term began; a dial from before says nothing about its end
+	redials bool      // since the term began; a dial from before says nothing about its end
 	rests   time.Time // no dial before
 
 	calls window
