@@ -36,8 +36,10 @@ func short(d time.Duration) string {
 		return d.Round(time.Millisecond).String()
 	case d.Abs() >= time.Millisecond:
 		return d.Round(10 * time.Microsecond).String()
+	case d.Abs() >= 10*time.Microsecond:
+		return d.Round(time.Microsecond).String()
 	}
-	return d.Round(time.Microsecond).String()
+	return d.Round(10 * time.Nanosecond).String()
 }
 
 // keep leaves what a figure was computed from in samples/ROW.csv, in full runs. Each
