@@ -200,6 +200,15 @@ func (c *Caller) dialDue(places chan struct{}, begin func(*watch, fingerprint)) 
 
 // dialed tells the watch how a dial ended.
 func (c *Caller) dialed(w *watch, k fingerprint, err error) {
+	defer signal(c.dials)
+	if outlier.OwnFault(err) {
+		c.troubles.note("dial", err)
+		w.mu.Lock()
+		w.outliers.NotDialed(k, c.now())
+		w.mu.Unlock()
+		return
+	}
+	c.troubles.note("dial", nil)
 	if err != nil {
 		c.metrics.dialsFailed.WithLabelValues(w.service).Inc()
 	}
@@ -207,7 +216,6 @@ func (c *Caller) dialed(w *watch, k fingerprint, err error) {
 	change := w.outliers.Dialed(k, err == nil, c.now())
 	w.mu.Unlock()
 	c.changed(w, k, change)
-	signal(c.dials)
 }
 
 // dialTCP says whether an address accepts connections.

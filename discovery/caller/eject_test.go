@@ -5,8 +5,10 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
+	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,6 +28,7 @@ type farm struct {
 	dead   map[string]Outcome
 	dials  map[string]int
 	atOnce map[string]int // dials of an address under way
+	fault  error          // of this process, that ends all dials
 	most   int
 }
 
@@ -40,17 +43,27 @@ func (f *farm) set(address string, o Outcome) {
 	f.dead[address] = o
 }
 
+// lack makes dials end with a fault of this process; nil: with none.
+func (f *farm) lack(fault error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fault = fault
+}
+
 func (f *farm) dial(_ context.Context, address string) error {
 	f.mu.Lock()
 	f.dials[address]++
 	f.atOnce[address]++
 	f.most = max(f.most, f.atOnce[address])
-	o := f.dead[address]
+	o, fault := f.dead[address], f.fault
 	f.mu.Unlock()
 	time.Sleep(10 * time.Millisecond)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.atOnce[address]--
+	if fault != nil {
+		return &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", fault)}
+	}
 	if o == Unreachable {
 		return errors.New("connection refused")
 	}
@@ -433,6 +446,37 @@ func TestTermsMakeNoTables(t *testing.T) {
 		}
 		if made := c.tables.Load() - before; made > 0 {
 			t.Errorf("an idle hour made %d tables", made)
+		}
+	})
+}
+
+// A process that has no file descriptors left puts nobody out for it.
+func TestOwnFaultsPutNobodyOut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log logged
+		registry := prometheus.NewRegistry()
+		all := instances(3, "orders", "prod", "v1")
+		c, f, n := farmed(t, func(o *Options) { o.Log, o.Metrics = log.logger(), registry }, all[:2]...)
+		f.call(t, c, t.Context(), "orders")
+		f.set(all[0].Address.String(), Unreachable)
+		f.set(all[2].Address.String(), Unreachable)
+		f.lack(syscall.EMFILE)
+		n.list("orders", all...)
+		serve(t, c, f, 50, time.Second)
+		if got := metric(t, registry, "dispatch_discovery_ejected") + metric(t, registry, "dispatch_discovery_dials_failed_total"); got != 0 {
+			t.Errorf("%v are out, or dials that were not made are counted", got)
+		}
+		if made := f.dialed(all[0].Address.String()); made < 20 || made > 60 {
+			t.Errorf("%d dials in 50 s", made)
+		}
+		if text := log.String(); strings.Count(text, "kind=dial") != 1 || !strings.Contains(text, "too many open files") {
+			t.Errorf("the log says:\n%s", text)
+		}
+		f.lack(nil)
+		time.Sleep(5 * time.Second)
+		if got := metric(t, registry, "dispatch_discovery_ejected", "unreachable"); got != 2 {
+			t.Errorf("when dials can be made again %v are out", got)
 		}
 	})
 }

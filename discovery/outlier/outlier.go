@@ -44,7 +44,11 @@
 // so that a registry that flaps lets nobody back without a dial.
 package outlier
 
-import "time"
+import (
+	"errors"
+	"syscall"
+	"time"
+)
 
 const (
 	failuresOut  = 3   // connections that failed in a row
@@ -59,6 +63,7 @@ const (
 	earliest     = 5 * time.Second        // into a term; who flaps is not let back faster
 	untriedFor   = 20 * time.Second       // in which its first dial is; callers warm it up for 30
 	dialEvery    = 200 * time.Millisecond // of one instance: three dials are done in half a second
+	faultFor     = time.Second            // before a dial that this process could not make is made again
 	defaultShare = 50                     // percent of a group that may be out as failing
 )
 
@@ -93,6 +98,17 @@ func (o Outcome) String() string {
 		return "silent"
 	}
 	return "canceled"
+}
+
+// OwnFault says whether a connection was not made for want of something here: of
+// file descriptors, of ports or of memory. It says nothing about the instance.
+func OwnFault(err error) bool {
+	for _, want := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.EADDRNOTAVAIL, syscall.ENOBUFS, syscall.ENOMEM} {
+		if errors.Is(err, want) {
+			return true
+		}
+	}
+	return false
 }
 
 // Kind is why an instance is out.

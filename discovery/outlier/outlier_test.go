@@ -1,8 +1,12 @@
 package outlier
 
 import (
+	"context"
 	"fmt"
+	"net"
+	"os"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -530,6 +534,50 @@ func TestDialFromBeforeTheTerm(t *testing.T) {
 		if c := l.dial(3, true); c.Step != OnTrial {
 			t.Errorf("at the end of its term: %+v", c)
 		}
+	}
+}
+
+// A dial that this process could not make says nothing, and is made again.
+func TestDialThatWasNotMade(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 3)
+	l.note(0, Unreachable, 2)
+	for range 10 {
+		if keys, _ := l.due(); !slices.Equal(keys, []int{0}) {
+			t.Fatalf("due: %v", keys)
+		}
+		l.NotDialed(0, l.now)
+		if keys, wait := l.due(); len(keys) > 0 || wait != faultFor {
+			t.Fatalf("due: %v, in %s", keys, wait)
+		}
+		l.pass(faultFor)
+	}
+	l.want("nobody is out", map[int]int{})
+	c := l.dial(0, false)
+	if c.Step != PutOut {
+		t.Fatalf("%+v", c)
+	}
+	l.pass(termFor)
+	l.due()
+	if l.NotDialed(0, l.now); l.dial(0, true).Step != OnTrial {
+		t.Error("its term does not end")
+	}
+	l.NotDialed(7, l.now)
+}
+
+func TestOwnFault(t *testing.T) {
+	t.Parallel()
+	for err, want := range map[error]bool{
+		syscall.EMFILE: true, syscall.ENFILE: true, syscall.ENOBUFS: true, syscall.ENOMEM: true, syscall.EADDRNOTAVAIL: true,
+		syscall.ECONNREFUSED: false, syscall.ECONNRESET: false, syscall.EHOSTUNREACH: false, syscall.ENETUNREACH: false, syscall.ETIMEDOUT: false,
+		context.DeadlineExceeded: false,
+	} {
+		if got := OwnFault(&net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", err)}); got != want {
+			t.Errorf("%v: %v", err, got)
+		}
+	}
+	if OwnFault(nil) {
+		t.Error("no error is no fault")
 	}
 }
 

@@ -285,6 +285,14 @@ func (w *Watch[K]) Dialed(k K, connected bool, now time.Time) Change {
 	return Change{}
 }
 
+// NotDialed takes back a dial that Due asked for and that could not be made, see
+// OwnFault. It is due again after a second.
+func (w *Watch[K]) NotDialed(k K, now time.Time) {
+	if s := w.all[k]; s != nil {
+		s.dialing, s.redials, s.rests = false, false, now.Add(faultFor)
+	}
+}
+
 // redialed is Dialed for one that is out.
 func (w *Watch[K]) redialed(s *Instance[K], connected bool, now time.Time) Change {
 	s.early = false
