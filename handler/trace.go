@@ -15,10 +15,10 @@ import (
 	"dispatch.example/dispatch/discovery/trace"
 )
 
-// maxAsked is how many spans a second are recorded because somebody outside asked
-// for it by a flag. Anybody can: without a limit the flag would turn each request
-// into one that allocates and is sent on.
-const maxAsked = 100
+// maxAsked is how many spans a second are recorded because somebody outside asked for
+// it by a flag: without a limit the flag would turn each request into one that
+// allocates and is sent on.
+const maxAsked = trace.MaxAsked
 
 // responseHeader tells the sender of a recorded request its trace, so that the app can
 // go on in it. It is the W3C draft's; others do not get it, since it costs an allocation.

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
 	"dispatch.example/dispatch/discovery/baggage"
@@ -54,17 +55,30 @@ func ServerOptions(inWork *atomic.Int64) []grpc.ServerOption {
 }
 
 // StripBaggage takes the lane out of calls that come from outside, and that they are
-// retries: who may be routed where is not theirs to say. Baggage of others stays. It goes before ServerOptions.
+// retries: who may be routed where is not theirs to say. Baggage of others stays, and
+// so does the trace, of which few may say that it is recorded: trace.Door. Give it
+// before ServerOptions, and before stats handlers of OpenTelemetry, which would believe
+// the flag.
 func StripBaggage() []grpc.ServerOption {
-	return []grpc.ServerOption{
-		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-			return handle(stripped(ctx), req)
-		}),
-		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-			return handle(srv, within{stream, stripped(stream.Context())})
-		}),
-	}
+	return []grpc.ServerOption{grpc.StatsHandler(&strip{door: trace.NewDoor()})}
 }
+
+// strip is a stats handler because those read metadata before any interceptor does.
+type strip struct{ door *trace.Door }
+
+// TagRPC implements stats.Handler.
+func (s *strip) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
+	return stripped(ctx, s.door)
+}
+
+// TagConn implements stats.Handler.
+func (s *strip) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+// HandleRPC implements stats.Handler.
+func (s *strip) HandleRPC(context.Context, stats.RPCStats) {}
+
+// HandleConn implements stats.Handler.
+func (s *strip) HandleConn(context.Context, stats.ConnStats) {}
 
 func incoming(ctx context.Context) (context.Context, error) {
 	person := ""
@@ -84,7 +98,7 @@ func incoming(ctx context.Context) (context.Context, error) {
 	return within, nil
 }
 
-func stripped(ctx context.Context) context.Context {
+func stripped(ctx context.Context, door *trace.Door) context.Context {
 	md, _ := metadata.FromIncomingContext(ctx) // a copy
 	rest := baggage.Strip(md[baggageKey])
 	delete(md, personKey)
@@ -92,6 +106,12 @@ func stripped(ctx context.Context) context.Context {
 	delete(md, retryKey)
 	if rest != "" {
 		md[baggageKey] = []string{rest}
+	}
+	if passed := door.Pass(strings.Join(md[traceKey], ",")); passed != "" {
+		md[traceKey] = []string{passed}
+	} else {
+		delete(md, traceKey)
+		delete(md, stateKey)
 	}
 	return metadata.NewIncomingContext(ctx, md)
 }

@@ -30,8 +30,11 @@ func Middleware(next http.Handler) http.Handler {
 }
 
 // StripBaggage takes the lane out of requests that come from outside: who may be
-// routed where is not theirs to say. Baggage of others stays.
+// routed where is not theirs to say. Baggage of others stays, and so does the trace, of
+// which few may say that it is recorded: trace.Door. It stands around Middleware, and
+// around handlers of OpenTelemetry, which would believe the flag.
 func StripBaggage(next http.Handler) http.Handler {
+	door := trace.NewDoor()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		inside := r.WithContext(r.Context())
 		inside.Header = r.Header.Clone()
@@ -40,6 +43,12 @@ func StripBaggage(next http.Handler) http.Handler {
 		inside.Header.Del(guard.RetryHeader)
 		if rest := baggage.Strip(r.Header[baggage.Header]); rest != "" {
 			inside.Header.Set(baggage.Header, rest)
+		}
+		inside.Header.Del(trace.Header)
+		if passed := door.Pass(strings.Join(r.Header[trace.Header], ",")); passed != "" {
+			inside.Header.Set(trace.Header, passed)
+		} else {
+			inside.Header.Del(trace.StateHeader)
 		}
 		next.ServeHTTP(w, inside)
 	})

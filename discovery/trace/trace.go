@@ -4,6 +4,7 @@
 //
 //	callee:  In(ctx, traceparent, tracestate) ──► ctx with a span of this hop
 //	caller:  Out(ctx) ──► traceparent of the call
+//	edge:    Door.Pass(traceparent) ──► the same trace, whose flag counts 100 times a second at most
 //	log:     Handler(slog.Handler) adds traceId, spanId and parentSpanId to each line that has a ctx
 //
 // The span in a context is OpenTelemetry's, so whoever uses its libraries sees the

@@ -6,7 +6,8 @@
 //
 // Apps ask it as they would ask a replica: GET /route, /healthz. What the rules of
 // the inner layer say of a lane is stripped at this door: a lane from outside would
-// let anybody choose an environment. A trace begins here, unless the app began one.
+// let anybody choose an environment. A trace begins here, unless the app began one;
+// that it wants it recorded counts for few requests a second.
 package main
 
 import (

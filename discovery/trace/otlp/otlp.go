@@ -8,7 +8,8 @@
 //	span ends ──► queue (2,048) ──► Run: batches of 512, or each second ──► collector
 //
 // A share of the traces that begin here is recorded; of others, what their first hop
-// decided. Nothing that ends a span waits: when the queue is full, and when the
+// decided. At the door to the outside that would be anybody: there StripBaggage of
+// httpcall, around all of it, or of grpccall, before all other options, lets few flags in. Nothing that ends a span waits: when the queue is full, and when the
 // collector is away for longer than it is tried again, spans are dropped and counted,
 // and one line says when that begins and when it ends. Run is the only goroutine; when
 // its context ends it sends what is left, for three seconds at most.
@@ -66,6 +67,12 @@ type Exporter struct {
 }
 
 // New checks the options. Nothing is sent before Run.
+//
+// Its provider believes the flag of callers elsewhere. Where those are not ours, strip
+// first, or one of them has every exporter inside record everything:
+//
+//	httpcall.StripBaggage(otelhttp.NewHandler(httpcall.Middleware(mux), …))
+//	grpc.NewServer(append(grpccall.StripBaggage(), grpc.StatsHandler(otelgrpc.NewServerHandler(…)), …)...)
 func New(opt Options) (*Exporter, error) {
 	endpoint, err := Endpoint(opt.URL)
 	if err != nil {
