@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"dispatch.example/dispatch/discovery"
 	"dispatch.example/dispatch/discovery/outlier"
 	"dispatch.example/dispatch/discovery/route"
@@ -25,6 +27,7 @@ type watch struct {
 
 	mu       sync.Mutex // guards the rest; locked last, held for microseconds
 	outliers *outlier.Watch[fingerprint]
+	there    bool     // the service is
 	grouping grouping // when outliers saw the list
 	at       seats    // of that list; replaced, never changed
 }
@@ -61,7 +64,7 @@ func (c *Caller) see(l *list, in route.Input) seats {
 	if w.grouping == g {
 		return w.at
 	}
-	w.grouping = g
+	w.grouping, w.there = g, true
 	ruled := map[string]bool{}
 	for i := range in.Rules {
 		ruled[in.Rules[i].Selector.Env] = true
@@ -97,7 +100,10 @@ func (c *Caller) unsee(service string) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.grouping, w.at = grouping{}, nil
+	if w.there {
+		c.metrics.ejected.DeletePartialMatch(prometheus.Labels{"service": service})
+	}
+	w.grouping, w.at, w.there = grouping{}, nil, false
 	w.outliers.See(nil, c.now())
 	if w.outliers.Empty() {
 		delete(c.watches, service)
@@ -133,7 +139,9 @@ func (c *Caller) changed(w *watch, k fingerprint, change outlier.Change) {
 		log.Info("instance takes its calls again")
 	}
 	w.mu.Lock()
-	c.metrics.showOut(w)
+	if w.there { // calls that were under way when it went end later
+		c.metrics.showOut(w)
+	}
 	w.mu.Unlock()
 	if change.Stays {
 		return // its table would be the same, and a view to keep

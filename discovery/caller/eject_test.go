@@ -523,6 +523,48 @@ func TestWatchesAreForgotten(t *testing.T) {
 	})
 }
 
+// Calls that end after their service went leave no gauge behind.
+func TestNobodyIsOutOfAServiceThatWent(t *testing.T) {
+	t.Parallel()
+	for _, later := range []time.Duration{100 * time.Millisecond, 5 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			registry := prometheus.NewRegistry()
+			all := instances(3, "orders", "prod", "v1")
+			c, f, n := farmed(t, func(o *Options) { o.Metrics = registry }, all...)
+			f.set(all[0].Address.String(), Failed)
+			serve(t, c, f, 300, time.Millisecond)
+			var open []Pick
+			for range 300 {
+				p, err := c.Pick(t.Context(), "orders")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if p.Instance.Address == all[1].Address {
+					open = append(open, p)
+				}
+			}
+			if metric(t, registry, "dispatch_discovery_ejected") != 1 {
+				t.Fatal("nobody is out")
+			}
+			f.set(all[1].Address.String(), Unreachable)
+			n.change(func() { n.put("orders", wire.Service{Gone: true}) })
+			time.Sleep(later)
+			for i := range open {
+				c.Done(t.Context(), &open[i], Unreachable)
+			}
+			time.Sleep(5 * time.Second)
+			if got := metric(t, registry, "dispatch_discovery_ejected"); got != 0 {
+				t.Errorf("%v after the service went: %v are out", later, got)
+			}
+			n.list("orders", all...)
+			time.Sleep(time.Second)
+			if got := metric(t, registry, "dispatch_discovery_ejected"); got == 0 {
+				t.Error("it is back, and who was out is not shown")
+			}
+		})
+	}
+}
+
 // Addresses of the configuration are counted and never put out.
 func TestOverridesStay(t *testing.T) {
 	t.Parallel()
