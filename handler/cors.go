@@ -50,6 +50,13 @@ func (c *cors) allow(r *http.Request, answer http.Header) bool {
 	return false
 }
 
+// expose lets a page that may read the answer read a header of it, too.
+func expose(answer http.Header, names []string) {
+	if answer["Access-Control-Allow-Origin"] != nil {
+		answer["Access-Control-Expose-Headers"] = names
+	}
+}
+
 // preflight answers OPTIONS /route.
 func (h *Handler) preflight(c echo.Context) error {
 	header := c.Response().Header()
@@ -65,14 +72,16 @@ func (h *Handler) preflight(c echo.Context) error {
 }
 
 // allowedHeaders are those that a page may send; X-Origin-Region never counts from one.
-const allowedHeaders = "Content-Type, X-App, X-App-Version, X-Carrier, X-Channel, X-Device-Id, " +
+// Traceparent and Tracestate are what tracing of pages adds to all that they ask.
+const allowedHeaders = "Content-Type, Traceparent, Tracestate, X-App, X-App-Version, X-Carrier, X-Channel, X-Device-Id, " +
 	"X-Fallback-Reason, X-Locale, X-Platform, X-Record-Keys, X-Session-Token, X-User-Id"
 
 // Header values that are the same in every answer. Nothing changes them.
 var (
-	anyOrigin  = []string{"*"}
-	varyOrigin = []string{"Origin"}
-	jsonType   = []string{"application/json"}
-	noStore    = []string{"private, no-store"}
-	noSniff    = []string{"nosniff"}
+	anyOrigin    = []string{"*"}
+	varyOrigin   = []string{"Origin"}
+	exposedTrace = []string{responseHeader}
+	jsonType     = []string{"application/json"}
+	noStore      = []string{"private, no-store"}
+	noSniff      = []string{"nosniff"}
 )

@@ -100,6 +100,7 @@ func (t *traced) answered(d *decision, header http.Header) {
 	}
 	t.span.SetAttributes(attrs...)
 	header[responseHeader] = []string{string(trace.Append(nil, t.Self))}
+	expose(header, exposedTrace)
 }
 
 // end ends the span of a request.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -202,6 +203,33 @@ func TestFailuresAreSpansAndLinesOfTheirTrace(t *testing.T) {
 	if lines != 6 || named != 5 { // two lines for each panic
 		t.Errorf("%d of %d lines are in the app's trace:\n%s", named, lines, out.String())
 	}
+}
+
+// Tracing of a web page adds headers of its own: its preflight passes, and its script
+// may read the trace that it is to go on in, where there is one.
+func TestPagesMayTrace(t *testing.T) {
+	t.Parallel()
+	const page, stranger = "https://m.bank.example", "https://m.bank.example.evil.example"
+	f, _, end := recorded(t, 0)
+	for _, name := range []string{"Traceparent", "Tracestate"} {
+		w := f.do(http.MethodOptions, "/route", "", "Origin", page, "Access-Control-Request-Method", "GET", "Access-Control-Request-Headers", strings.ToLower(name))
+		if !slices.Contains(strings.Split(w.Header().Get("Access-Control-Allow-Headers"), ", "), name) {
+			t.Errorf("no page may send %s: %v", name, w.Header())
+		}
+	}
+	for name, tc := range map[string]struct{ origin, parent, exposed string }{
+		"recorded":        {page, sampled, responseHeader},
+		"not recorded":    {page, strings.TrimSuffix(sampled, "1") + "0", ""},
+		"without a trace": {page, "", ""},
+		"of another page": {stranger, sampled, ""},
+		"no page asks":    {"", sampled, ""},
+	} {
+		h := f.get("/route", "Origin", tc.origin, "Traceparent", tc.parent).Header()
+		if h.Get("Access-Control-Expose-Headers") != tc.exposed || (h.Get(responseHeader) != "") != (tc.parent == sampled) {
+			t.Errorf("%s: %v", name, h)
+		}
+	}
+	end()
 }
 
 // The next service that the app asks is below /route, by the header that it got.
