@@ -14,7 +14,12 @@ import (
 // traceCmd asks no server: logs are files.
 type traceCmd struct {
 	ID   string `arg:"" help:"Trace: the 32 hexadecimal digits that log lines call traceId, or a whole traceparent."`
-	Logs string `required:"" type:"existingdir" placeholder:"DIR" help:"Folder with the JSON log files of services and the decision logs of replicas, .gz too; folders below it are read as well."`
+	Logs string `required:"" type:"existingdir" placeholder:"DIR" help:"Folder with the JSON log files of services and the decision logs of replicas, .gz too; folders below it are read as well, and files that links lead to."`
+}
+
+// Help is what the help of this command says besides.
+func (*traceCmd) Help() string {
+	return "TOOK is - for hops whose lines do not say how long they were; those of the edge, in decision logs, never do."
 }
 
 var traceForm = regexp.MustCompile(`^(?:[0-9a-f]{2}-)?([0-9a-f]{32})(?:-[0-9a-f]{16}-[0-9a-f]{2})?$`)
@@ -32,12 +37,15 @@ func (c *traceCmd) Run(p *program) error {
 	for _, problem := range r.broken {
 		fmt.Fprintln(p.log, printable("warning: not read to its end: "+problem))
 	}
+	for _, problem := range r.skipped {
+		fmt.Fprintln(p.log, printable("warning: not read: "+problem))
+	}
 	if r.tooLong+r.tooMany > 0 {
 		fmt.Fprintf(p.log, "warning: left out %d lines longer than 1 MiB, and %d of hops after the first %d\n", r.tooLong, r.tooMany, maxHops)
 	}
 	if len(r.hops) == 0 {
 		return fmt.Errorf("no line of %d files under %s names trace %s\ntry: the logs of the minute in which the request failed, also those that were rotated; a hop without traceId in its lines needs httpcall.Middleware or grpccall.ServerOptions, and the log handler of package trace",
-			r.files, c.Logs, id[1])
+			len(r.seen), c.Logs, id[1])
 	}
 	t := grow(r.hops)
 	answer, err := json.Marshal(struct {

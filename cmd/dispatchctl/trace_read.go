@@ -68,29 +68,29 @@ type logLine struct {
 type traceReader struct {
 	id      string
 	hops    map[string]*logHop
-	files   int
-	lines   int      // that name the trace
-	tooLong int      // lines that were left out
-	tooMany int      // lines of hops that were left out
-	broken  []string // files that could not be read to their end
+	seen    map[string]bool // files that were read, by the name that no link is in
+	lines   int             // that name the trace
+	tooLong int             // lines that were left out
+	tooMany int             // lines of hops that were left out
+	broken  []string        // files that could not be read to their end
+	skipped []string        // what is no file
 }
 
-// readLogs reads all files of a folder and below.
+// readLogs reads all files of a folder and below, and what links there lead to files.
 func readLogs(dir, id string) (*traceReader, error) {
-	r := &traceReader{id: id, hops: map[string]*logHop{}}
-	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+	r := &traceReader{id: id, hops: map[string]*logHop{}, seen: map[string]bool{}}
+	root, err := filepath.EvalSymlinks(dir) // WalkDir does not follow
+	if err != nil {
+		return nil, fmt.Errorf("read logs: %w", err)
+	}
+	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
-		case err != nil && path == dir:
+		case err != nil && path == root:
 			return err
 		case err != nil:
 			r.broken = append(r.broken, err.Error())
-			return nil
-		case !entry.Type().IsRegular():
-			return nil
-		}
-		r.files++
-		if err := r.file(path); err != nil {
-			r.broken = append(r.broken, fmt.Sprintf("%s: %v", path, err))
+		case !entry.IsDir():
+			r.entry(path)
 		}
 		return nil
 	})
@@ -98,6 +98,28 @@ func readLogs(dir, id string) (*traceReader, error) {
 		return nil, fmt.Errorf("read logs: %w", err)
 	}
 	return r, nil
+}
+
+// entry reads what is a file, or leads to one, once by however many names it has.
+func (r *traceReader) entry(path string) {
+	at, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		r.skipped = append(r.skipped, fmt.Sprintf("%s: %v", path, err)) // a link to what is not there, most likely
+		return
+	}
+	switch info, err := os.Stat(at); {
+	case err != nil:
+		r.broken = append(r.broken, err.Error())
+	case info.IsDir():
+		r.skipped = append(r.skipped, fmt.Sprintf("%s: a link to a folder; give %s as --logs to read that", path, at))
+	case !info.Mode().IsRegular():
+		r.skipped = append(r.skipped, fmt.Sprintf("%s: no file but %s", path, info.Mode().Type()))
+	case !r.seen[at]:
+		r.seen[at] = true
+		if err := r.file(at); err != nil {
+			r.broken = append(r.broken, fmt.Sprintf("%s: %v", path, err))
+		}
+	}
 }
 
 func (r *traceReader) file(path string) error {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -211,6 +212,41 @@ func TestTraceReadsWhatItCan(t *testing.T) {
 	if got.exit != 0 || !strings.Contains(got.log, "broken.gz") || !strings.Contains(got.log, "left out 1 lines") ||
 		!strings.Contains(got.out, "at fault: c ") || strings.Contains(got.out, "b 10.0.0.2") || !strings.Contains(got.out, "a 10.0.0.1") {
 		t.Errorf("%+v", got)
+	}
+}
+
+// Where logs are links, as those of containers are, they are read through them; what
+// is no file is named, and not opened.
+func TestTraceFollowsLinks(t *testing.T) {
+	t.Parallel()
+	pods := logsOf(t, map[string]string{"shop/0.log": hopLine("shop", 1, 0, 100, 100, 502, ""), "pay/0.log.gz": hopLine("pay", 2, 1, 90, 50, 500, "disk full")})
+	dir, above := logsOf(t, map[string]string{"own.log": hopLine("well", 3, 1, 30, 10, 200, "")}), t.TempDir()
+	for name, to := range map[string]string{"shop.log": filepath.Join(pods, "shop/0.log"), "again.log": "shop.log", "pay.log": filepath.Join(pods, "pay/0.log.gz"),
+		"folder": pods, "up": "..", "gone.log": filepath.Join(pods, "gone"), "ring.log": "ring.log"} {
+		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil { // who opens it waits for ever
+		t.Fatal(err)
+	}
+	link := filepath.Join(above, "current")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, logs := range []string{dir, link} {
+		got := traced(t, logs, aTrace, "-o", "json")
+		if got.exit != 0 || strings.Count(got.out, `"lines":1`) != 3 || !strings.Contains(got.out, `"fault":"`+span(2)) {
+			t.Errorf("%s: exit %d\n%s", logs, got.exit, got.out)
+		}
+		for _, want := range []string{"folder: a link to a folder; give " + pods, "up: a link to a folder", "gone.log: lstat", "ring.log: EvalSymlinks: too many links", "pipe: no file but p"} {
+			if !strings.Contains(got.log, want) {
+				t.Errorf("%s: no warning %q:\n%s", logs, want, got.log)
+			}
+		}
+		if n := strings.Count(got.log, "\n"); n != 5 {
+			t.Errorf("%s: %d warnings\n%s", logs, n, got.log)
+		}
 	}
 }
 
