@@ -25,11 +25,12 @@ const (
 type watch struct {
 	service string
 
-	mu       sync.Mutex // guards the rest; locked last, held for microseconds
+	grouping grouping // when outliers saw the list. Of c.mu
+	at       seats    // of that list; replaced, never changed. Of c.mu
+
+	mu       sync.Mutex // guards the rest; locked last. Held for microseconds; for 2 ms when a list of 10,000 changed
 	outliers *outlier.Watch[fingerprint]
-	there    bool     // the service is
-	grouping grouping // when outliers saw the list
-	at       seats    // of that list; replaced, never changed
+	there    bool // the service is
 }
 
 // seats say where the watch has the instances of a list, by their place in it.
@@ -59,17 +60,15 @@ func (c *Caller) watchOf(service string) *watch {
 // c.mu is held.
 func (c *Caller) see(l *list, in route.Input) seats {
 	w, g := l.watch, grouping{list: l, edition: l.edition, number: in.Number, direct: in.Direct, isolate: in.Isolate}
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	if w.grouping == g {
 		return w.at
 	}
-	w.grouping, w.there = g, true
+	w.grouping = g
 	ruled := map[string]bool{}
 	for i := range in.Rules {
 		ruled[in.Rules[i].Selector.Env] = true
 	}
-	there := make(map[fingerprint]discovery.Coordinates, len(l.instances))
+	all := make([]outlier.Listed[fingerprint], len(l.instances))
 	for i := range l.instances {
 		at := l.instances[i].Coordinates
 		if !g.isolate && (g.direct || !ruled[at.Env]) {
@@ -78,15 +77,17 @@ func (c *Caller) see(l *list, in route.Input) seats {
 		if g.direct {
 			at.Region = ""
 		}
-		there[fingerprintOf(&l.instances[i])] = at
+		all[i] = outlier.Listed[fingerprint]{Key: fingerprintOf(&l.instances[i]), At: at}
 	}
-	w.outliers.See(there, c.now())
-	w.at = make(seats, len(l.instances))
-	for i := range l.instances {
-		in := &l.instances[i]
-		w.at[in] = w.outliers.Find(fingerprintOf(in))
-	}
+	w.mu.Lock() // Done of every call waits: nothing more than must be
+	seen := w.outliers.See(all, c.now())
+	w.there = true
 	c.metrics.showOut(w)
+	w.mu.Unlock()
+	w.at = make(seats, len(seen))
+	for i, s := range seen {
+		w.at[&l.instances[i]] = s
+	}
 	signal(c.dials) // who is new is dialled before it is warm
 	return w.at
 }
@@ -98,12 +99,13 @@ func (c *Caller) unsee(service string) {
 	if w == nil {
 		return
 	}
+	w.grouping, w.at = grouping{}, nil
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.there {
 		c.metrics.ejected.DeletePartialMatch(prometheus.Labels{"service": service})
 	}
-	w.grouping, w.at, w.there = grouping{}, nil, false
+	w.there = false
 	w.outliers.See(nil, c.now())
 	if w.outliers.Empty() {
 		delete(c.watches, service)

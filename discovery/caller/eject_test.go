@@ -395,15 +395,15 @@ func TestHotDoesNotHideATrial(t *testing.T) {
 	all := instances(8, "orders", "prod", "v1")
 	l := &list{instances: all, watch: &watch{service: "orders", outliers: outlier.New[fingerprint]()}, heat: heat{of: map[fingerprint]reading{}}}
 	now := time.Now()
-	there := map[fingerprint]discovery.Coordinates{}
+	var there []outlier.Listed[fingerprint]
 	for i := range all {
 		f := fingerprintOf(&all[i])
-		there[f], l.heat.of[f] = all[i].Coordinates, reading{part: 28}
+		there = append(there, outlier.Listed[fingerprint]{Key: f, At: all[i].Coordinates})
+		l.heat.of[f] = reading{part: 28}
 	}
-	l.watch.outliers.See(there, now)
-	for f := range there {
+	for _, seen := range l.watch.outliers.See(there, now) {
 		for range 3 {
-			l.watch.outliers.Note(l.watch.outliers.Find(f), Unreachable, now)
+			l.watch.outliers.Note(seen, Unreachable, now)
 		}
 	}
 	keys, _ := l.watch.outliers.Due(8, now)

@@ -28,17 +28,21 @@ func newLab(t testing.TB, n int) *lab {
 
 // list makes instances 0 to n-1 the list.
 func (l *lab) list(n int) {
-	all := map[int]discovery.Coordinates{}
+	l.See(listed(n, func(int) discovery.Coordinates { return discovery.Coordinates{Env: "prod"} }), l.now)
+}
+
+// listed is instances 0 to n-1, each where at has it.
+func listed(n int, at func(int) discovery.Coordinates) (all []Listed[int]) {
 	for i := range n {
-		all[i] = discovery.Coordinates{Env: "prod"}
+		all = append(all, Listed[int]{Key: i, At: at(i)})
 	}
-	l.See(all, l.now)
+	return all
 }
 
 // note tells so many outcomes of instance k, and returns the last change.
 func (l *lab) note(k int, o Outcome, times int) (c Change) {
 	for range times {
-		if change := l.Note(l.Find(k), o, l.now); change.Step != Same {
+		if change := l.Note(l.all[k], o, l.now); change.Step != Same {
 			c = change
 		}
 	}
@@ -293,8 +297,7 @@ func TestCap(t *testing.T) {
 func TestGroups(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 0)
-	all := map[int]discovery.Coordinates{0: {Version: "v2"}, 1: {Version: "v1"}, 2: {Version: "v1"}, 3: {Version: "v1"}}
-	l.See(all, l.now)
+	l.See(listed(4, func(k int) discovery.Coordinates { return discovery.Coordinates{Version: fmt.Sprint(min(k, 1))} }), l.now)
 	for k := range 4 {
 		l.note(k, Failed, 30)
 	}
@@ -302,7 +305,7 @@ func TestGroups(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	if _, is := l.Lowered()[0]; is {
-		t.Error("the only one of v2 is out")
+		t.Error("the only one of its version is out")
 	}
 }
 
@@ -586,7 +589,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 0)
 	for i := range 5000 {
-		l.See(map[int]discovery.Coordinates{i: {}, -1: {}}, l.now)
+		l.See([]Listed[int]{{Key: i}, {Key: -1}}, l.now)
 		if l.note(i, Unreachable, 1); i%2 == 0 {
 			l.dial(i, false)
 		}
@@ -649,11 +652,7 @@ func FuzzCounts(f *testing.F) {
 			case 6:
 				l.pass(time.Duration(what) * time.Second)
 			case 7:
-				all := map[int]discovery.Coordinates{}
-				for n := range k {
-					all[n] = discovery.Coordinates{Version: fmt.Sprint(n % 2)}
-				}
-				l.See(all, l.now)
+				l.See(listed(k, func(n int) discovery.Coordinates { return discovery.Coordinates{Version: fmt.Sprint(n % 2)} }), l.now)
 			}
 			check(t, l)
 		}
@@ -661,6 +660,9 @@ func FuzzCounts(f *testing.F) {
 }
 
 func check(t *testing.T, l *lab) {
+	if *l.blank != (state{}) {
+		t.Fatalf("what nothing happened to is %+v", *l.blank)
+	}
 	want := map[*group]group{}
 	for k, s := range l.all {
 		g := want[s.group]
@@ -693,13 +695,65 @@ func mapValues(m map[discovery.Coordinates]*group) (all []*group) {
 // The way of nearly all calls.
 func BenchmarkAnswered(b *testing.B) {
 	l := newLab(b, 1000)
-	var all []*Instance[int]
-	for k := range 1000 {
-		all = append(all, l.Find(k))
+	all := make([]*Instance[int], 1000)
+	for k := range all {
+		all[k] = l.all[k]
 	}
 	b.ReportAllocs()
 	for i := range b.N {
 		l.Note(all[i%1000], Answered, l.now)
+	}
+}
+
+// What Done of every call waits for when a list changes by one.
+func BenchmarkSee(b *testing.B) {
+	type process struct {
+		host    string
+		port    uint16
+		started int64
+	}
+	for _, size := range []int{100, 1000, 10_000} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			w, now := New[process](), time.Now()
+			list := make([]Listed[process], size)
+			for i := range list {
+				list[i] = Listed[process]{Key: process{host: fmt.Sprintf("10.0.%d.%d", i/250, i%250), port: 80},
+					At: discovery.Coordinates{Cluster: "production", Region: "cn-hangzhou", Env: "prod"}}
+			}
+			b.ReportAllocs()
+			for i := range b.N {
+				list[i%size].Key.started++
+				w.See(list, now)
+			}
+		})
+	}
+}
+
+// Most of a list are never called from here, and cost next to nothing.
+func TestWhoIsNeverCalledIsSmall(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 1000)
+	l.note(7, Answered, 3)
+	l.note(8, Canceled, 3)
+	states := 0
+	for _, s := range l.all {
+		if s.state != l.blank {
+			states++
+		}
+	}
+	if states != 1 {
+		t.Errorf("%d of 1000 have a state after calls to one", states)
+	}
+	check(t, l)
+}
+
+// An address that two entries name is one instance.
+func TestWhoStandsTwice(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 0)
+	at := l.See([]Listed[int]{{Key: 1}, {Key: 1}, {Key: 2}}, l.now)
+	if at[0] != at[1] || at[0] == at[2] || at[0].group.all != 2 {
+		t.Errorf("%+v", at)
 	}
 }
 

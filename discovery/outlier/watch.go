@@ -13,6 +13,8 @@ type Watch[K comparable] struct {
 	share  int  // percent of a group that may be out as failing
 	always bool // one may, whatever that makes
 	all    map[K]*Instance[K]
+	blank  *state
+	list   uint64             // counts what See was told
 	ill    map[K]*Instance[K] // of these, suspects and those that are lowered
 	groups map[discovery.Coordinates]*group
 	called bool // anybody was, ever
@@ -20,115 +22,60 @@ type Watch[K comparable] struct {
 
 // New returns a Watch of nobody.
 func New[K comparable]() *Watch[K] {
-	return &Watch[K]{share: defaultShare, always: true,
+	return &Watch[K]{share: defaultShare, always: true, blank: &state{},
 		all: map[K]*Instance[K]{}, ill: map[K]*Instance[K]{}, groups: map[discovery.Coordinates]*group{}}
 }
 
-// group is the instances that stand in for one another.
-type group struct{ all, unreachable, failing int }
-
-// deserted says whether nobody of several takes a whole weight.
-func (g *group) deserted() bool { return g.all > 1 && g.unreachable+g.failing == g.all }
-
-// phase is where an instance is in its round.
-type phase int
-
-const (
-	serving phase = iota
-	out
-	trial
-)
-
-// Instance is what is known of one. Keep it beside the list that it was in, so that
-// Note need not look for it.
-type Instance[K comparable] struct {
-	key   K
-	group *group
-	left  time.Time // the list; zero: it is there
-
-	phase phase
-	kind  Kind
-	since time.Time // when the term began
-	until time.Time
-	term  int       // how many in a row
-	back  time.Time // when it was let back
-
-	untried     bool // it came into the list of a service that is called, and awaits its first dial
-	unconnected int  // connections that failed in a row
-	silent      int  // calls in a row
-	accepts     bool // a dial succeeded since they are silent
-	well        int  // calls of the trial in a row
-
-	early   bool // it answered while it was out
-	dialing bool
-	redials bool      // since the term began; a dial from before says nothing about its end
-	rests   time.Time // no dial before
-
-	calls window
+// Listed is one of a list.
+type Listed[K comparable] struct {
+	Key K
+	At  discovery.Coordinates // those with equal ones stand in for one another
 }
 
-// suspect says whether a dial has the next word.
-func (s *Instance[K]) suspect() bool {
-	return s.phase == serving && (s.untried || s.unconnected > 0 || s.silent >= silentOut && !s.accepts)
-}
-
-// ill says whether anything is the matter with one that is in the list.
-func (s *Instance[K]) ill() bool { return s.left.IsZero() && (s.phase != serving || s.suspect()) }
-
-// again is when one that is out may be dialled.
-func (s *Instance[K]) again() time.Time {
-	if s.early {
-		return s.since.Add(earliest)
-	}
-	return s.until
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-// count adds the instance to its group, or takes it out of it.
-func (s *Instance[K]) count(by int) {
-	s.group.all += by
-	switch {
-	case s.phase == serving:
-	case s.kind == Failing:
-		s.group.failing += by
-	default:
-		s.group.unreachable += by
-	}
-}
-
-// See takes over who is in the list, and in which group: those that stand in for one
-// another.
-func (w *Watch[K]) See(list map[K]discovery.Coordinates, now time.Time) {
+// See takes over who is in the list, and returns them in its order.
+func (w *Watch[K]) See(list []Listed[K], now time.Time) []*Instance[K] {
+	w.list++
 	clear(w.groups)
-	for k, at := range list {
-		s := w.all[k]
-		if s == nil {
-			s = &Instance[K]{key: k, untried: w.called}
-			if s.untried {
-				s.rests = now.Add(rand.N(untriedFor))
+	all := make([]*Instance[K], len(list))
+	var g *group
+	for i := range list {
+		k := &list[i]
+		if i == 0 || k.At != list[i-1].At { // neighbours mostly stand together
+			if g = w.groups[k.At]; g == nil {
+				g = &group{}
+				w.groups[k.At] = g
 			}
-			w.all[k] = s
 		}
-		g := w.groups[at]
-		if g == nil {
-			g = &group{}
-			w.groups[at] = g
+		s := w.all[k.Key]
+		if s == nil {
+			s = &Instance[K]{key: k.Key, state: w.blank}
+			if w.called {
+				w.own(s)
+				s.untried, s.rests = true, now.Add(rand.N(untriedFor))
+			}
+			w.all[k.Key] = s
 		}
-		s.group, s.left = g, time.Time{}
+		if all[i] = s; s.list == w.list {
+			continue // it stands there twice
+		}
+		s.group, s.list = g, w.list
+		if s.state != w.blank {
+			s.left = time.Time{}
+		}
 		s.count(1)
 		w.triage(s)
 	}
+	w.leave(now)
+	return all
+}
+
+// leave lets those go that are not in the list, unless they are to be remembered.
+func (w *Watch[K]) leave(now time.Time) {
 	for k, s := range w.all {
-		if _, there := list[k]; there {
+		if s.list == w.list {
 			continue
 		}
-		if s.left.IsZero() {
+		if s.state != w.blank && s.left.IsZero() {
 			s.left, s.group = now, &group{}
 			w.triage(s)
 		}
@@ -136,8 +83,14 @@ func (w *Watch[K]) See(list map[K]discovery.Coordinates, now time.Time) {
 		case s.dialing: // two dials must not meet
 		case s.phase == serving && now.Sub(s.back) >= quietFor, now.Sub(s.left) >= rememberFor:
 			delete(w.all, k)
-			delete(w.ill, k)
 		}
+	}
+}
+
+// own gives an instance a state to write to.
+func (w *Watch[K]) own(s *Instance[K]) {
+	if s.state == w.blank {
+		s.state = &state{}
 	}
 }
 
@@ -153,13 +106,10 @@ func (w *Watch[K]) triage(s *Instance[K]) {
 	}
 }
 
-// Find gives an instance; nil if it is not remembered.
-func (w *Watch[K]) Find(k K) *Instance[K] { return w.all[k] }
-
 // Note takes how a call to an instance ended. Nothing comes of it if that one is nil
 // or not in the list.
 func (w *Watch[K]) Note(s *Instance[K], o Outcome, now time.Time) Change {
-	if s == nil || o == Canceled || !s.left.IsZero() {
+	if s == nil || o == Canceled || s.list != w.list {
 		return Change{}
 	}
 	switch s.phase {
@@ -173,6 +123,7 @@ func (w *Watch[K]) Note(s *Instance[K], o Outcome, now time.Time) Change {
 		return w.try(s, o, now)
 	}
 	w.called = true
+	w.own(s)
 	s.calls.add(o != Answered, now)
 	if o == Answered && s.silent == 0 {
 		return Change{} // the way of nearly all calls
@@ -215,7 +166,7 @@ func (w *Watch[K]) try(s *Instance[K], o Outcome, now time.Time) Change {
 	}
 	kind := s.kind
 	s.count(-1)
-	*s = Instance[K]{key: s.key, group: s.group, term: s.term, back: s.back, rests: s.rests}
+	*s.state = state{term: s.term, back: s.back, rests: s.rests}
 	s.count(1)
 	w.triage(s)
 	return Change{Step: Returned, Kind: kind}
@@ -233,7 +184,7 @@ func (w *Watch[K]) putOut(s *Instance[K], kind Kind, now time.Time) Change {
 	}
 	s.term++
 	stays := s.phase == out
-	*s = Instance[K]{key: s.key, group: s.group, phase: out, kind: kind, term: s.term, back: s.back, dialing: s.dialing, rests: s.rests,
+	*s.state = state{phase: out, kind: kind, term: s.term, back: s.back, dialing: s.dialing, rests: s.rests,
 		since: now, until: now.Add(min(time.Duration(s.term)*termFor, longestTerm))}
 	s.count(1)
 	w.triage(s)
@@ -254,7 +205,7 @@ func (w *Watch[K]) spares(g *group) bool {
 // Dialed takes how a dial ended that Due asked for.
 func (w *Watch[K]) Dialed(k K, connected bool, now time.Time) Change {
 	s := w.all[k]
-	if s == nil {
+	if s == nil || !s.dialing {
 		return Change{}
 	}
 	redials := s.redials
@@ -288,7 +239,7 @@ func (w *Watch[K]) Dialed(k K, connected bool, now time.Time) Change {
 // NotDialed takes back a dial that Due asked for and that could not be made, see
 // OwnFault. It is due again after a second.
 func (w *Watch[K]) NotDialed(k K, now time.Time) {
-	if s := w.all[k]; s != nil {
+	if s := w.all[k]; s != nil && s.dialing {
 		s.dialing, s.redials, s.rests = false, false, now.Add(faultFor)
 	}
 }
