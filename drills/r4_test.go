@@ -93,7 +93,7 @@ func TestR4SharesOfAGray(t *testing.T) {
 	}
 	keep(t, "R4", []string{"step_percent", "by_chance", "by_key", "calls"}, rows)
 	figure(t, "R4", "%s gray through the API, by chance and by key: %slimit 1 point; %d keys of a step are not in the next", pick("100,000 picks", "100,000 calls"), line, moved)
-	figure(t, "C24", "taken back, the last call to the new version is sent after %s (limit %s)", short(last), limitC24)
+	figure(t, "C24", "taken back, the last call to the new version is sent %s after the answer (limit %s)", short(last), limitC24)
 	if moved > 0 {
 		t.Errorf("%d keys moved back as the share grew", moved)
 	}

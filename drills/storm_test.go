@@ -93,13 +93,14 @@ func raise(t *testing.T, fail int, client func(addresses []string) func(context.
 	return s
 }
 
-// guarded calls with two retries and everything else by default.
+// guarded calls with two retries. No call is slow: a machine that is busy must not
+// open the breaker where failures do not.
 func guarded(t *testing.T, addresses []string) func(context.Context) error {
 	var listed []discovery.Instance
 	for _, address := range addresses {
 		listed = append(listed, instance(t, "t92", address, "v1"))
 	}
-	g, err := guard.New(connect(t, roster(t, listed...), "t92"), guard.Options{Default: guard.Settings{Retries: 2}})
+	g, err := guard.New(connect(t, roster(t, listed...), "t92"), guard.Options{Default: guard.Settings{Retries: 2, Slow: time.Minute}})
 	must(t, err)
 	client := &http.Client{Transport: httpcall.NewGuarded(g, nil)}
 	t.Cleanup(client.CloseIdleConnections)
