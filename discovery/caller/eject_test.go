@@ -505,6 +505,28 @@ func TestWhoNobodyReachesGetsNoCall(t *testing.T) {
 	})
 }
 
+// A caller in prod dials no newcomer of the test env: it can never pick one, and a
+// firewall may be between.
+func TestNobodyIsDialledWhereNobodyIsPicked(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		registry := prometheus.NewRegistry()
+		all := instances(3, "orders", "prod", "v1")
+		far := []discovery.Instance{instance("orders", "10.9.0.1:80", "test", "v1"), instance("orders", "10.9.0.2:80", "test", "v1")}
+		c, f, n := farmed(t, func(o *Options) { o.Metrics = registry }, all[0], all[1], far[0])
+		serve(t, c, f, 20, 50*time.Millisecond)
+		f.set(far[1].Address.String(), Unreachable)
+		n.list("orders", append(all, far...)...)
+		serve(t, c, f, 1000, 100*time.Millisecond)
+		if got := f.dialed(far[1].Address.String()); got != 0 {
+			t.Errorf("it was dialled %d times", got)
+		}
+		if f.dialed(all[2].Address.String()) != 1 || metric(t, registry, "dispatch_discovery_ejected") != 0 {
+			t.Errorf("prod's newcomer was dialled %d times", f.dialed(all[2].Address.String()))
+		}
+	})
+}
+
 // A service that is gone for good is forgotten.
 func TestWatchesAreForgotten(t *testing.T) {
 	t.Parallel()

@@ -3,7 +3,12 @@ package outlier
 import "time"
 
 // group is the instances that stand in for one another.
-type group struct{ all, unreachable, failing int }
+type group struct {
+	all, unreachable, failing int
+
+	called bool      // anybody of it was
+	left   time.Time // when the last one did
+}
 
 // deserted says whether nobody of several takes a whole weight.
 func (g *group) deserted() bool { return g.all > 1 && g.unreachable+g.failing == g.all }
@@ -37,7 +42,7 @@ type state struct {
 	term  int       // how many in a row
 	back  time.Time // when it was let back
 
-	untried     bool // it came into the list of a service that is called, and awaits its first dial
+	untried     bool // it came into a group that is called, and awaits its first dial
 	unconnected int  // connections that failed in a row
 	silent      int  // calls in a row
 	accepts     bool // a dial succeeded since they are silent

@@ -27,9 +27,10 @@
 //	   │  │          └─────── longer, one call failed ─── on trial ◄──────┘
 //	   │  └────────────────── three calls went well ──────────┘
 //
-// Who comes into the list of a service that is called is dialled once, at some moment
-// of its first 20 s: a registry takes anybody's word, and a laptop that reaches itself
-// may be out of its callers' reach. Callers warm it up meanwhile, so no call is lost.
+// Who comes into a group that is called is dialled once, at some moment of its first
+// 20 s: a registry takes anybody's word, and a laptop that reaches itself may be out of
+// its callers' reach. Callers warm it up meanwhile, so no call is lost. Into groups that
+// this process never calls nobody is dialled: a firewall may be between.
 //
 // On trial it has a tenth of its weight. Five minutes after it was let back the count
 // of terms starts anew.

@@ -679,7 +679,7 @@ func check(t *testing.T, l *lab) {
 		}
 	}
 	for g, counts := range want {
-		if l.groups != nil && slices.Contains(mapValues(l.groups), g) && *g != counts {
+		if l.groups != nil && slices.Contains(mapValues(l.groups), g) && (g.all != counts.all || g.unreachable != counts.unreachable || g.failing != counts.failing) {
 			t.Fatalf("a group counts %+v, it has %+v", *g, counts)
 		}
 	}
@@ -754,6 +754,58 @@ func TestWhoStandsTwice(t *testing.T) {
 	at := l.See([]Listed[int]{{Key: 1}, {Key: 1}, {Key: 2}}, l.now)
 	if at[0] != at[1] || at[0] == at[2] || at[0].group.all != 2 {
 		t.Errorf("%+v", at)
+	}
+}
+
+// Nobody is dialled in a group that this process never calls, and those of one that it
+// calls are also after all of them were replaced.
+func TestNewcomersOfOtherGroups(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 0)
+	list := func(prod, test []int) {
+		var all []Listed[int]
+		for _, k := range prod {
+			all = append(all, Listed[int]{Key: k, At: discovery.Coordinates{Env: "prod"}})
+		}
+		for _, k := range test {
+			all = append(all, Listed[int]{Key: k, At: discovery.Coordinates{Env: "test"}})
+		}
+		l.See(all, l.now)
+	}
+	dialled := func() (all []int) {
+		for end := l.now.Add(untriedFor + time.Second); l.now.Before(end); l.pass(100 * time.Millisecond) {
+			keys, _ := l.due()
+			for _, k := range keys {
+				all = append(all, k)
+				l.Dialed(k, true, l.now)
+			}
+		}
+		slices.Sort(all)
+		return all
+	}
+	list([]int{1}, []int{11})
+	l.note(1, Answered, 1)
+	for _, step := range []struct {
+		name       string
+		prod, test []int
+		after      time.Duration
+		want       []int
+	}{
+		{"one more of each", []int{1, 2}, []int{11, 12}, 0, []int{2}},
+		{"all of prod go", nil, []int{11, 12, 13}, 0, nil},
+		{"others come", []int{3, 4}, []int{12, 14}, 0, []int{3, 4}},
+		{"a day later all are replaced", []int{5, 6}, []int{15, 16}, 24 * time.Hour, []int{5, 6}},
+		{"all of prod go again", nil, []int{15, 16}, 0, nil},
+		{"and come back when nobody remembers", []int{7}, []int{15, 17}, time.Hour, nil},
+	} {
+		l.pass(step.after)
+		list(step.prod, step.test)
+		if got := dialled(); !slices.Equal(got, step.want) {
+			t.Errorf("%s: dialled are %v, want %v", step.name, got, step.want)
+		}
+	}
+	if len(l.groups) != 2 {
+		t.Errorf("%d groups", len(l.groups))
 	}
 }
 

@@ -17,7 +17,6 @@ type Watch[K comparable] struct {
 	list   uint64             // counts what See was told
 	ill    map[K]*Instance[K] // of these, suspects and those that are lowered
 	groups map[discovery.Coordinates]*group
-	called bool // anybody was, ever
 }
 
 // New returns a Watch of nobody.
@@ -35,7 +34,7 @@ type Listed[K comparable] struct {
 // See takes over who is in the list, and returns them in its order.
 func (w *Watch[K]) See(list []Listed[K], now time.Time) []*Instance[K] {
 	w.list++
-	clear(w.groups)
+	w.regroup(now)
 	all := make([]*Instance[K], len(list))
 	var g *group
 	for i := range list {
@@ -49,7 +48,7 @@ func (w *Watch[K]) See(list []Listed[K], now time.Time) []*Instance[K] {
 		s := w.all[k.Key]
 		if s == nil {
 			s = &Instance[K]{key: k.Key, state: w.blank}
-			if w.called {
+			if g.called {
 				w.own(s)
 				s.untried, s.rests = true, now.Add(rand.N(untriedFor))
 			}
@@ -67,6 +66,20 @@ func (w *Watch[K]) See(list []Listed[K], now time.Time) []*Instance[K] {
 	}
 	w.leave(now)
 	return all
+}
+
+// regroup empties all groups. Of those that were called that is remembered: their
+// instances may all be replaced, and a rule may tell versions apart for a while.
+func (w *Watch[K]) regroup(now time.Time) {
+	for at, g := range w.groups {
+		if g.all > 0 {
+			g.left = now
+		}
+		*g = group{called: g.called, left: g.left}
+		if !g.called || now.Sub(g.left) >= rememberFor {
+			delete(w.groups, at)
+		}
+	}
 }
 
 // leave lets those go that are not in the list, unless they are to be remembered.
@@ -112,6 +125,7 @@ func (w *Watch[K]) Note(s *Instance[K], o Outcome, now time.Time) Change {
 	if s == nil || o == Canceled || s.list != w.list {
 		return Change{}
 	}
+	s.group.called = true
 	switch s.phase {
 	case out:
 		if o == Answered && s.kind == NoConnection && !s.early && s.group.deserted() {
@@ -122,7 +136,6 @@ func (w *Watch[K]) Note(s *Instance[K], o Outcome, now time.Time) Change {
 	case trial:
 		return w.try(s, o, now)
 	}
-	w.called = true
 	w.own(s)
 	s.calls.add(o != Answered, now)
 	if o == Answered && s.silent == 0 {
