@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"dispatch.example/dispatch/discovery"
+	"dispatch.example/dispatch/discovery/outlier"
 )
 
 // policy is the name of the balancer in gRPC.
@@ -80,6 +81,7 @@ func (c *connections) Pick(info balancer.PickInfo) (balancer.PickResult, error) 
 		attempt.sent.Store(true)
 		return balancer.PickResult{SubConn: to.SubConn}, nil
 	case connectivity.TransientFailure:
+		attempt.ownFault.Store(outlier.OwnFault(to.err))
 		return balancer.PickResult{}, status.Errorf(codes.Unavailable, "connect to %s: %s", address, to.err)
 	case connectivity.Idle:
 		to.Connect()

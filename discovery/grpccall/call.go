@@ -20,6 +20,7 @@ import (
 
 // call is one call on its way: all that it needs, in one allocation.
 type call struct {
+	conn    *grpc.ClientConn
 	service string
 	method  string
 	opts    []grpc.CallOption
@@ -34,8 +35,9 @@ type call struct {
 // of one that failed.
 type attempt struct {
 	context.Context
-	to   discovery.Address
-	sent atomic.Bool // there was a connection for it
+	to       discovery.Address
+	sent     atomic.Bool // there was a connection for it
+	ownFault atomic.Bool // there was none for want of something here
 }
 
 type attemptKey struct{}
@@ -57,7 +59,7 @@ func (d *Dialer) begin(ctx context.Context, conn *grpc.ClientConn, method string
 	if !ok {
 		return nil, status.Errorf(codes.InvalidArgument, "target %s is not dispatch:///SERVICE", conn.Target())
 	}
-	c := &call{ctx: ctx, service: service, method: method, opts: opts}
+	c := &call{ctx: ctx, conn: conn, service: service, method: method, opts: opts}
 	var err error
 	if c.guard, err = d.guard.Begin(ctx, service); err != nil {
 		return c, unmade{err}
@@ -84,7 +86,7 @@ func (d *Dialer) unary() grpc.UnaryClientInterceptor {
 		for {
 			c.aim()
 			err := invoke(c.now, method, req, reply, conn, opts...)
-			outcome, took := c.outcomeOf(err), c.guard.Took()
+			outcome, took := c.outcomeOf(err, req), c.guard.Took()
 			c.guard.Done(ctx, outcome, took)
 			if outcome == caller.Answered || outcome == caller.Canceled {
 				return err
@@ -158,30 +160,6 @@ func (d *Dialer) address(c *call) {
 		ctx = metadata.AppendToOutgoingContext(ctx, pairs...)
 	}
 	c.ctx = ctx
-}
-
-// early is how much before the caller's the timer of an instance may end its call.
-const early = 20 * time.Millisecond
-
-// outcomeOf is what the end of an attempt says about its instance.
-func (c *call) outcomeOf(err error) caller.Outcome {
-	switch status.Code(err) {
-	case codes.Canceled:
-		return caller.Canceled
-	case codes.DeadlineExceeded:
-		if ends, ok := c.ctx.Deadline(); ok && time.Until(ends) < early {
-			return caller.Silent
-		}
-		return caller.Failed
-	case codes.Unavailable:
-		if !c.now.sent.Load() {
-			return caller.Unreachable
-		}
-		return caller.Failed
-	case codes.ResourceExhausted, codes.Internal, codes.Unknown, codes.DataLoss:
-		return caller.Failed
-	}
-	return caller.Answered
 }
 
 // failure is the Error of a call.

@@ -31,11 +31,18 @@
 //	Unavailable without a connection: 500 ms to
 //	  dial, 1 s with TLS and HTTP/2, refused       unreachable   tried again: nothing was sent
 //	DeadlineExceeded, and the deadline passed      silent        no time to try again
-//	Unavailable, ResourceExhausted, Internal,
-//	  Unknown, DataLoss, DeadlineExceeded of
-//	  somebody further on                          failed        tried again, if idempotent
-//	Canceled                                       canceled      says nothing
-//	all else                                       answered
+//	Unavailable, Internal, Unknown, DataLoss;
+//	  DeadlineExceeded and Canceled of somebody
+//	  further on, while the call has time          failed        tried again, if idempotent
+//	the caller gave up, or closed the client       canceled      says nothing
+//	nothing was sent, by a fault of ours: no file
+//	  descriptor, port or memory for a dial; a
+//	  message that cannot be written or is larger
+//	  than the call may send; a bad key            canceled      says nothing
+//	all else, also ResourceExhausted               answered
+//
+// ResourceExhausted is a quota of the callee or a message that is too large: no other
+// instance would do better.
 //
 // A retry says so to the instance, where ServerOptions note it: the calls for a call
 // that is a retry are not tried again themselves.

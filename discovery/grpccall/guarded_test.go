@@ -56,8 +56,8 @@ func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	well := serve(t, "order-core", "prod", nil)
 	for code, outcome := range map[codes.Code]string{
-		codes.Unavailable: "failed", codes.ResourceExhausted: "failed", codes.Internal: "failed", codes.Unknown: "failed",
-		codes.DataLoss: "failed", codes.DeadlineExceeded: "failed", codes.Canceled: "canceled",
+		codes.Unavailable: "failed", codes.Internal: "failed", codes.Unknown: "failed",
+		codes.DataLoss: "failed", codes.DeadlineExceeded: "failed", codes.Canceled: "failed", codes.ResourceExhausted: "answered",
 		codes.NotFound: "answered", codes.InvalidArgument: "answered", codes.PermissionDenied: "answered",
 		codes.FailedPrecondition: "answered", codes.Aborted: "answered", codes.Unimplemented: "answered",
 		codes.Unauthenticated: "answered", codes.AlreadyExists: "answered", codes.OutOfRange: "answered",
@@ -269,7 +269,7 @@ func TestDegradedValues(t *testing.T) {
 		"unreachable": {[]discovery.Instance{refused(t)}, "unreachable"},
 		"nobody":      {[]discovery.Instance{instance(t, "other", "prod", "127.0.0.1:1")}, "nobody"},
 		"not found":   {[]discovery.Instance{says(t, codes.NotFound).Instance}, ""},
-		"canceled":    {[]discovery.Instance{says(t, codes.Canceled).Instance}, ""},
+		"canceled":    {[]discovery.Instance{says(t, codes.Canceled).Instance}, "failed"},
 	} {
 		for _, key := range []string{checkMethod, "order-core"} {
 			_, d, client := calling(t, guard.Settings{Deadline: 200 * time.Millisecond}, c.in...)

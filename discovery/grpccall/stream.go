@@ -38,7 +38,7 @@ func (d *Dialer) stream() grpc.StreamClientInterceptor {
 				s.begin(opened)
 				return s, nil
 			}
-			outcome := c.outcomeOf(err)
+			outcome := c.outcomeOf(err, nil)
 			c.guard.Done(ctx, outcome, s.took)
 			if outcome == caller.Answered || outcome == caller.Canceled {
 				return nil, err
@@ -134,7 +134,7 @@ func (s *stream) RecvMsg(m any) error {
 	case err == io.EOF:
 		s.end(caller.Answered)
 	default:
-		if outcome := s.call.outcomeOf(err); s.end(outcome) {
+		if outcome := s.call.outcomeOf(err, nil); s.end(outcome) {
 			return s.call.failure(outcome, s.call.guard.Took(), nil, err)
 		}
 	}

@@ -62,7 +62,7 @@ func TestStreamOutcomes(t *testing.T) {
 		nil:                                                "answered",
 		status.Error(codes.NotFound, "so"):                 "answered",
 		status.Error(codes.Internal, "so"):                 "answered failed",
-		status.Error(codes.Canceled, "so"):                 "answered",
+		status.Error(codes.Canceled, "so"):                 "answered failed",
 		status.Error(codes.Aborted, "so"):                  "answered",
 		status.Error(codes.DataLoss, "so"):                 "answered failed",
 		status.Error(codes.DeadlineExceeded, "of another"): "answered failed",
