@@ -40,6 +40,7 @@ type seats map[*discovery.Instance]*outlier.Instance[fingerprint]
 type grouping struct {
 	list    *list
 	edition uint64
+	scaled  uint64
 	number  uint64
 	direct  bool
 	isolate bool
@@ -56,10 +57,10 @@ func (c *Caller) watchOf(service string) *watch {
 }
 
 // see tells the watch of a service who is in its list, and who stands in for whom:
-// those of a version where a rule tells versions apart, else those of all versions.
-// c.mu is held.
+// those of a version where a rule tells versions apart, else those of all versions;
+// of these, those that take calls. c.mu is held.
 func (c *Caller) see(l *list, in route.Input) seats {
-	w, g := l.watch, grouping{list: l, edition: l.edition, number: in.Number, direct: in.Direct, isolate: in.Isolate}
+	w, g := l.watch, grouping{list: l, edition: l.edition, scaled: l.scaled, number: in.Number, direct: in.Direct, isolate: in.Isolate}
 	if w.grouping == g {
 		return w.at
 	}
@@ -70,7 +71,7 @@ func (c *Caller) see(l *list, in route.Input) seats {
 	}
 	all := make([]outlier.Listed[fingerprint], len(l.instances))
 	for i := range l.instances {
-		at := l.instances[i].Coordinates
+		at := outlier.Place{Coordinates: l.instances[i].Coordinates, Idle: l.idle(&l.instances[i])}
 		if !g.isolate && (g.direct || !ruled[at.Env]) {
 			at.Version = ""
 		}

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -398,7 +399,7 @@ func TestHotDoesNotHideATrial(t *testing.T) {
 	var there []outlier.Listed[fingerprint]
 	for i := range all {
 		f := fingerprintOf(&all[i])
-		there = append(there, outlier.Listed[fingerprint]{Key: f, At: all[i].Coordinates})
+		there = append(there, outlier.Listed[fingerprint]{Key: f, At: outlier.Place{Coordinates: all[i].Coordinates}})
 		l.heat.of[f] = reading{part: 28}
 	}
 	for _, seen := range l.watch.outliers.See(there, now) {
@@ -525,6 +526,45 @@ func TestNobodyIsDialledWhereNobodyIsPicked(t *testing.T) {
 			t.Errorf("prod's newcomer was dialled %d times", f.dialed(all[2].Address.String()))
 		}
 	})
+}
+
+// The only one that takes calls is never out as failing, whatever takes none beside it.
+func TestTheOnlyOneThatServesStays(t *testing.T) {
+	t.Parallel()
+	zero := 0
+	for name, idle := range map[string]func(*discovery.Instance) string{
+		"drained":    func(in *discovery.Instance) string { in.Weight = &zero; return "" },
+		"isolated":   func(*discovery.Instance) string { return route.Isolated },
+		"suspicious": func(*discovery.Instance) string { return route.Suspicious },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				all := instances(3, "orders", "prod", "v1")
+				registry := prometheus.NewRegistry()
+				c, f, n := farmed(t, func(o *Options) { o.Metrics = registry }, all...)
+				later := slices.Clone(all)
+				scale := map[string]route.Scale{}
+				for i := range later[1:] {
+					if why := idle(&later[i+1]); why != "" {
+						scale[later[i+1].ID] = route.Scale{Why: why}
+					}
+				}
+				n.change(func() { n.put("orders", wire.Service{Instances: later, Scale: scale}) })
+				time.Sleep(time.Second)
+				f.set(all[0].Address.String(), Failed)
+				if got := serve(t, c, f, 100, 10*time.Millisecond); len(got) != 1 || metric(t, registry, "dispatch_discovery_ejected") != 0 {
+					t.Errorf("calls go to %v; %v are out", got, metric(t, registry, "dispatch_discovery_ejected"))
+				}
+				n.list("orders", all...)
+				time.Sleep(time.Second)
+				serve(t, c, f, 300, 10*time.Millisecond)
+				if metric(t, registry, "dispatch_discovery_ejected") != 1 {
+					t.Error("when others take calls again it is not out")
+				}
+			})
+		})
+	}
 }
 
 // A service that is gone for good is forgotten.

@@ -27,6 +27,7 @@ type list struct {
 	carried   []discovery.Instance // of registries that the teller does not hear from, see learn
 	instances []discovery.Instance // both; replaced, never changed
 	edition   uint64               // counts what instances have been
+	scaled    uint64               // counts what told.Scale has been
 	seen      map[fingerprint]sighting
 	heat      heat   // of its instances and versions
 	watch     *watch // who is out; nil: nobody watches
@@ -135,6 +136,13 @@ func (l *list) scale(now time.Time) map[string]route.Scale {
 	return all
 }
 
+// idle says whether an instance takes nothing whoever else is left: it is drained,
+// isolated or suspicious.
+func (l *list) idle(in *discovery.Instance) bool {
+	why := l.told.Scale[in.ID].Why
+	return in.Share() <= 0 || why == route.Isolated || why == route.Suspicious
+}
+
 // warms says whether somebody does, or did until a second ago.
 func (l *list) warms(now time.Time) bool {
 	for _, s := range l.seen {
@@ -174,6 +182,9 @@ func (c *Caller) learn(name string, t told) {
 	same := l.edition > 0 && count == 0 && len(l.carried) == 0 && slices.EqualFunc(before, t.Instances, discovery.Instance.Equal)
 	scaled := !maps.Equal(l.told.Scale, t.Scale)
 	renamed := l.told.Digest != t.Digest
+	if scaled {
+		l.scaled++
+	}
 	l.told = t.Service
 	l.told.Load = nil // heat has taken it
 	if !same {

@@ -6,6 +6,7 @@ import "time"
 type group struct {
 	all, unreachable, failing int
 
+	idle   bool
 	called bool      // anybody of it was
 	left   time.Time // when the last one did
 }

@@ -16,7 +16,8 @@
 //   - Failing: more than half of at least 20 calls in 5 s failed; or three calls were
 //     silent, a dial succeeded, and the next call was silent too. At most half of
 //     those of a group that can be reached are out for this, counted after one more
-//     went; one may always be, but never the last.
+//     went; one may always be, but never the last. Who takes nothing anyway is of
+//     another group.
 //
 // While a suspect waits for its dial it is not judged as failing: an instance that is
 // gone fails all its calls as well, and must not use up the cap of those that only fail.

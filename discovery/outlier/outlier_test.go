@@ -34,7 +34,7 @@ func (l *lab) list(n int) {
 // listed is instances 0 to n-1, each where at has it.
 func listed(n int, at func(int) discovery.Coordinates) (all []Listed[int]) {
 	for i := range n {
-		all = append(all, Listed[int]{Key: i, At: at(i)})
+		all = append(all, Listed[int]{Key: i, At: Place{Coordinates: at(i)}})
 	}
 	return all
 }
@@ -652,7 +652,11 @@ func FuzzCounts(f *testing.F) {
 			case 6:
 				l.pass(time.Duration(what) * time.Second)
 			case 7:
-				l.See(listed(k, func(n int) discovery.Coordinates { return discovery.Coordinates{Version: fmt.Sprint(n % 2)} }), l.now)
+				all := listed(k, func(n int) discovery.Coordinates { return discovery.Coordinates{Version: fmt.Sprint(n % 2)} })
+				for n := range all {
+					all[n].At.Idle = what>>3>>n&1 == 1
+				}
+				l.See(all, l.now)
 			}
 			check(t, l)
 		}
@@ -685,7 +689,7 @@ func check(t *testing.T, l *lab) {
 	}
 }
 
-func mapValues(m map[discovery.Coordinates]*group) (all []*group) {
+func mapValues(m map[Place]*group) (all []*group) {
 	for _, g := range m {
 		all = append(all, g)
 	}
@@ -718,7 +722,7 @@ func BenchmarkSee(b *testing.B) {
 			list := make([]Listed[process], size)
 			for i := range list {
 				list[i] = Listed[process]{Key: process{host: fmt.Sprintf("10.0.%d.%d", i/250, i%250), port: 80},
-					At: discovery.Coordinates{Cluster: "production", Region: "cn-hangzhou", Env: "prod"}}
+					At: Place{Coordinates: discovery.Coordinates{Cluster: "production", Region: "cn-hangzhou", Env: "prod"}}}
 			}
 			b.ReportAllocs()
 			for i := range b.N {
@@ -765,10 +769,10 @@ func TestNewcomersOfOtherGroups(t *testing.T) {
 	list := func(prod, test []int) {
 		var all []Listed[int]
 		for _, k := range prod {
-			all = append(all, Listed[int]{Key: k, At: discovery.Coordinates{Env: "prod"}})
+			all = append(all, Listed[int]{Key: k, At: Place{Coordinates: discovery.Coordinates{Env: "prod"}}})
 		}
 		for _, k := range test {
-			all = append(all, Listed[int]{Key: k, At: discovery.Coordinates{Env: "test"}})
+			all = append(all, Listed[int]{Key: k, At: Place{Coordinates: discovery.Coordinates{Env: "test"}}})
 		}
 		l.See(all, l.now)
 	}
@@ -806,6 +810,57 @@ func TestNewcomersOfOtherGroups(t *testing.T) {
 	}
 	if len(l.groups) != 2 {
 		t.Errorf("%d groups", len(l.groups))
+	}
+}
+
+// Those that take nothing stand in for nobody: the only one that serves is never out
+// as failing, and may be when another serves again.
+func TestIdleOnesStandInForNobody(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 3)
+	idle := func(all ...int) {
+		list := listed(3, func(int) discovery.Coordinates { return discovery.Coordinates{Env: "prod"} })
+		for _, k := range all {
+			list[k].At.Idle = true
+		}
+		l.See(list, l.now)
+	}
+	idle(1, 2)
+	l.note(0, Failed, 50)
+	l.want("the only one", map[int]int{})
+	idle(2)
+	l.note(0, Failed, 50)
+	l.want("two serve", map[int]int{0: 0})
+	idle(1, 2)
+	l.want("it stays out; the table lets it serve", map[int]int{0: 0})
+	check(t, l)
+}
+
+// Nobody is dialled that takes nothing: neither who comes, nor who is out. When it
+// takes calls again it is.
+func TestIdleOnesAreNotDialled(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, 3)
+	idle := func(all ...int) {
+		list := listed(4, func(int) discovery.Coordinates { return discovery.Coordinates{Env: "prod"} })
+		for _, k := range all {
+			list[k].At.Idle = true
+		}
+		l.See(list, l.now)
+	}
+	l.note(0, Unreachable, 1)
+	l.dial(0, false)
+	l.note(1, Unreachable, 1)
+	l.note(2, Answered, 1)
+	idle(0, 1, 3)
+	l.pass(time.Minute)
+	if keys, wait := l.due(); len(keys) > 0 || wait > 0 {
+		t.Errorf("due: %v in %s", keys, wait)
+	}
+	idle()
+	l.pass(untriedFor)
+	if keys, _ := l.due(); !slices.Equal(keys, []int{0, 1, 3}) {
+		t.Errorf("due: %v", keys)
 	}
 }
 

@@ -16,19 +16,25 @@ type Watch[K comparable] struct {
 	blank  *state
 	list   uint64             // counts what See was told
 	ill    map[K]*Instance[K] // of these, suspects and those that are lowered
-	groups map[discovery.Coordinates]*group
+	groups map[Place]*group
 }
 
 // New returns a Watch of nobody.
 func New[K comparable]() *Watch[K] {
 	return &Watch[K]{share: defaultShare, always: true, blank: &state{},
-		all: map[K]*Instance[K]{}, ill: map[K]*Instance[K]{}, groups: map[discovery.Coordinates]*group{}}
+		all: map[K]*Instance[K]{}, ill: map[K]*Instance[K]{}, groups: map[Place]*group{}}
+}
+
+// Place is where an instance stands: those of one place stand in for one another.
+type Place struct {
+	discovery.Coordinates
+	Idle bool // it takes nothing: drained, isolated or suspicious. It is not dialled
 }
 
 // Listed is one of a list.
 type Listed[K comparable] struct {
 	Key K
-	At  discovery.Coordinates // those with equal ones stand in for one another
+	At  Place
 }
 
 // See takes over who is in the list, and returns them in its order.
@@ -41,23 +47,24 @@ func (w *Watch[K]) See(list []Listed[K], now time.Time) []*Instance[K] {
 		k := &list[i]
 		if i == 0 || k.At != list[i-1].At { // neighbours mostly stand together
 			if g = w.groups[k.At]; g == nil {
-				g = &group{}
+				g = &group{idle: k.At.Idle}
 				w.groups[k.At] = g
 			}
 		}
 		s := w.all[k.Key]
+		fresh := s == nil || s.group.idle && s.state == w.blank
 		if s == nil {
 			s = &Instance[K]{key: k.Key, state: w.blank}
-			if g.called {
-				w.own(s)
-				s.untried, s.rests = true, now.Add(rand.N(untriedFor))
-			}
 			w.all[k.Key] = s
 		}
 		if all[i] = s; s.list == w.list {
 			continue // it stands there twice
 		}
 		s.group, s.list = g, w.list
+		if fresh && g.called && !g.idle {
+			w.own(s)
+			s.untried, s.rests = true, now.Add(rand.N(untriedFor))
+		}
 		if s.state != w.blank {
 			s.left = time.Time{}
 		}
@@ -75,7 +82,7 @@ func (w *Watch[K]) regroup(now time.Time) {
 		if g.all > 0 {
 			g.left = now
 		}
-		*g = group{called: g.called, left: g.left}
+		*g = group{idle: g.idle, called: g.called, left: g.left}
 		if !g.called || now.Sub(g.left) >= rememberFor {
 			delete(w.groups, at)
 		}
@@ -280,7 +287,7 @@ func (w *Watch[K]) Due(most int, now time.Time) (keys []K, next time.Time) {
 			at = later(at, s.again())
 		}
 		switch {
-		case s.dialing, s.phase == trial:
+		case s.dialing, s.phase == trial, s.group.idle:
 		case at.After(now):
 			if next.IsZero() || at.Before(next) {
 				next = at
