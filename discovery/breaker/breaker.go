@@ -160,10 +160,12 @@ func (b *Breaker) Allow(now time.Time) (Permit, bool) {
 	return Permit{}, false
 }
 
-// Done says how the call ended and how long it took.
-func (b *Breaker) Done(p Permit, failed bool, took time.Duration, now time.Time) {
+// Done says how the call ended and how long it took. State is worth a look when it
+// returns true: the state changed, or the call was a probe.
+func (b *Breaker) Done(p Permit, failed bool, took time.Duration, now time.Time) (look bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	before := b.era.Load()
 	t := b.look(now)
 	switch {
 	case p.era != b.era.Load():
@@ -172,6 +174,7 @@ func (b *Breaker) Done(p Permit, failed bool, took time.Duration, now time.Time)
 	case !b.open: // open: it was let through as the breaker opened
 		b.note(failed, took > b.opt.Slow, t)
 	}
+	return p.probe != 0 || b.era.Load() != before
 }
 
 // Release gives a permit back for a call that says nothing: it was given up, or

@@ -100,12 +100,31 @@ func (c *Call) Next(ctx context.Context) error {
 // Took is the time since the attempt began.
 func (c *Call) Took() time.Duration { return time.Since(c.at) }
 
+// Began says that the answer of an attempt began, and after how long. A transport
+// whose answers have an end says so besides Done: the breaker then learns of it now,
+// and nothing from Done. A probe whose answer takes long to read would not count else.
+func (c *Call) Began(took time.Duration) { c.learn(caller.Answered, took, time.Now()) }
+
 // Done says how an attempt ended, and how long its answer took to begin, which is
 // earlier than now where a body was read. It is told once for each attempt.
 func (c *Call) Done(ctx context.Context, o caller.Outcome, took time.Duration) {
 	now := time.Now()
 	c.outcome, c.took = o, c.at.Sub(c.begun)+took
+	if o == caller.Silent && c.hurried(now) {
+		o = caller.Canceled
+	}
 	c.guard.caller.Done(ctx, &c.Pick, o)
+	c.learn(o, took, now)
+}
+
+// hurried says whether the callee had less time than is its own to take: its caller
+// came with so little. Its silence says nothing then.
+func (c *Call) hurried(now time.Time) bool {
+	return c.Own && now.Sub(c.at) < min(c.service.set.Deadline, c.service.set.Slow)
+}
+
+// learn tells the breaker, once for each attempt.
+func (c *Call) learn(o caller.Outcome, took time.Duration, now time.Time) {
 	if !c.held {
 		return
 	}
@@ -114,8 +133,9 @@ func (c *Call) Done(ctx context.Context, o caller.Outcome, took time.Duration) {
 		return
 	}
 	c.held = false
-	c.service.breaker.Done(c.permit, o != caller.Answered, took, now)
-	c.guard.watch(c.service, now)
+	if c.service.breaker.Done(c.permit, o != caller.Answered, took, now) {
+		c.guard.watch(c.service, now)
+	}
 }
 
 // End counts the call by how its last attempt ended, and gives back what is held. A
@@ -153,7 +173,7 @@ const (
 // Error is the reason.
 func (s Stop) Error() string { return "not tried again: " + string(s) }
 
-// RetryHeader is what a transport sends with an attempt that is not the first, also
+// RetryHeader is what a transport sends with an attempt where Call.Again says so, also
 // as metadata of gRPC. Its value is 1.
 const RetryHeader = "Dispatch-Retry"
 
@@ -162,6 +182,12 @@ type retryKey struct{}
 // AsRetry returns the context of a request that came in with RetryHeader. Calls for it
 // are not tried again: each hop that does so would multiply with the one before.
 func AsRetry(ctx context.Context) context.Context { return context.WithValue(ctx, retryKey{}, true) }
+
+// Again says whether an attempt is to be sent with RetryHeader: it is not the first, or
+// it is for a request that is a retry itself, however many hops back it was made.
+func (c *Call) Again(ctx context.Context) bool {
+	return c.Attempts > 1 || ctx.Value(retryKey{}) != nil
+}
 
 // retry is Next after a failure.
 func (c *Call) retry(ctx context.Context) error {

@@ -14,14 +14,18 @@
 // turn, once (Settings.Retries), while retries are at most a fifth of all calls; a
 // service that fails as a whole opens its breaker, and calls to it end at once with
 // *Open. A call without a deadline of its own gets one. A call that its caller gave
-// up counts for nothing.
+// up counts for nothing. Nor does one whose own deadline left the callee less than
+// Settings.Slow and less than Settings.Deadline, and passed: it is counted as silent,
+// but says nothing about breaker or instance, else whoever comes late in a chain would
+// cut off who is well.
 //
 // Only first failures are tried again: what first attempts pay for is spent by calls
-// that failed, and a request that came in as a retry (AsRetry) has none of its own, so
-// that hops do not multiply.
+// that failed, and a request that came in as a retry (AsRetry) has none of its own and
+// hands the mark on (Call.Again), so that hops do not multiply.
 //
 // A breaker is that of a callee, so it sees attempts and not calls: an attempt that
-// failed counts against it although the next one went well.
+// failed counts against it although the next one went well. It learns of an attempt
+// when the answer begins, an instance when the answer has ended.
 //
 // It owns no goroutine. A guarded call costs no allocation here. Breakers change with
 // time, so their metric is read when it is asked for; their log line comes with the
@@ -80,7 +84,8 @@ type service struct {
 	count   counts
 }
 
-// New checks the options.
+// New checks the options. A registry in Options.Metrics keeps the Guard for good: make
+// one for the process, not one for each tenant or request.
 func New(c Caller, opt Options) (*Guard, error) {
 	if err := opt.check(); err != nil {
 		return nil, err
