@@ -24,7 +24,8 @@ const (
 	// 1.8 s closer together, because a question that waits brings them.
 	stepEvery = wire.ReportEvery - 2*time.Second
 	// easeBy is how far a load must be under the number of its condition for the shift
-	// to go back: one tenth that goes back adds less.
+	// to go back: one tenth that goes back adds less. Of numbers under 20 it is half:
+	// no load is under 10 − 10.
 	easeBy = 10
 	// maxShift of ten tenths, as route has it.
 	maxShift = 9
@@ -128,7 +129,7 @@ func (s *shift) turn(load float64, known bool, now time.Time) {
 	case known && (load > c.Number || c.Operator == ">=" && load == c.Number):
 		s.strain(now)
 		s.tenths = min(s.tenths+1, maxShift)
-	case s.tenths > 0 && (!known || load < c.Number-easeBy) && s.ease(now):
+	case s.tenths > 0 && (!known || load < max(c.Number-easeBy, c.Number/2)) && s.ease(now):
 		s.tenths--
 	}
 	if s.turned = now; s.tenths != before {

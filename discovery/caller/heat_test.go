@@ -189,6 +189,27 @@ func TestConditionWithHysteresis(t *testing.T) {
 	}
 }
 
+// Small numbers let go too: no load is 10 points below 8.
+func TestSmallConditionsLetGo(t *testing.T) {
+	t.Parallel()
+	for number, eases := range map[float64]float64{1: 0.4, 8: 3.9, 10: 4.9, 19: 9.4, 20: 9.9, 30: 19.9} {
+		r := accident(over(number))
+		g := newGauge(&r, instances(1, "orders", "prod", "v2.4.0")...)
+		for range 9 {
+			g.say(number + 1)
+		}
+		if g.say(eases + 0.2); g.tenths() != 9 {
+			t.Errorf("> %v: a load of %v leaves %d tenths", number, eases+0.2, g.tenths())
+		}
+		for range 9 {
+			g.say(eases)
+		}
+		if g.tenths() != 0 {
+			t.Errorf("> %v: a load of %v leaves %d tenths", number, eases, g.tenths())
+		}
+	}
+}
+
 func TestShiftGoesBackWithoutReports(t *testing.T) {
 	t.Parallel()
 	r := accident(over(80))

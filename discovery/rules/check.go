@@ -114,8 +114,10 @@ func (f *findings) condition(path string, c Condition) {
 		f.add(path, hintCondition, "%q is no metric", c.Metric)
 	case c.Operator != ">" && c.Operator != ">=":
 		f.add(path, hintCondition, "%q is no operator; > and >= are", c.Operator)
-	case !(c.Number >= 0 && c.Number <= 100): // NaN, too
-		f.add(path, hintCondition, "%v is no percentage from 0 to 100", c.Number)
+	case c.Number < 1:
+		f.add(path, "write 1 or more: no load is far enough under it for what moved to come back", "%v is no percentage from 1 to 100", c.Number)
+	case !(c.Number <= 100): // NaN, too
+		f.add(path, hintCondition, "%v is no percentage from 1 to 100", c.Number)
 	}
 }
 
