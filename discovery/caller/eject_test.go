@@ -3,6 +3,7 @@ package caller
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -313,10 +314,10 @@ func TestSingleStays(t *testing.T) {
 }
 
 // A version that cannot be reached gives its calls to the fallback, whole; one whose
-// answers are failures keeps an instance.
+// answers are failures keeps an instance, and with it all calls: the fallback has no part.
 func TestFallbackTakesOver(t *testing.T) {
 	t.Parallel()
-	for o, want := range map[Outcome]string{Unreachable: "v1", Failed: "v1 v2"} {
+	for o, want := range map[Outcome]map[string]int{Unreachable: {"v1": 1}, Failed: {"v2": 1}} {
 		synctest.Test(t, func(t *testing.T) {
 			all := []discovery.Instance{instance("orders", "10.0.0.1:80", "prod", "v2"), instance("orders", "10.0.0.2:80", "prod", "v2"), instance("orders", "10.0.0.3:80", "prod", "v1")}
 			r := rule("orders", "v2")
@@ -327,16 +328,23 @@ func TestFallbackTakesOver(t *testing.T) {
 			f.set("10.0.0.1:80", o)
 			f.set("10.0.0.2:80", o)
 			serve(t, c, f, 500, 5*time.Millisecond)
-			versions := map[string]int{}
+			by := map[string]map[string]bool{} // addresses by version
 			for range 500 {
 				p, err := c.Pick(t.Context(), "orders")
 				if err != nil {
 					t.Fatal(err)
 				}
-				versions[p.Instance.Version]++
+				if by[p.Instance.Version] == nil {
+					by[p.Instance.Version] = map[string]bool{}
+				}
+				by[p.Instance.Version][p.Instance.Address.String()] = true
 			}
-			if got := among(versions); o == Unreachable && got != want || o == Failed && versions["v2"] == 0 {
-				t.Errorf("%v: %v", o, versions)
+			got := map[string]int{}
+			for version, addresses := range by {
+				got[version] = len(addresses)
+			}
+			if !maps.Equal(got, want) {
+				t.Errorf("%v: so many of each version serve: %v, want %v", o, got, want)
 			}
 		})
 	}
