@@ -119,6 +119,8 @@ func (c *call) aim() {
 	ctx := c.ctx
 	if c.guard.Attempts > 1 {
 		c.now = &attempt{}
+	}
+	if c.guard.Again(ctx) {
 		ctx = metadata.AppendToOutgoingContext(ctx, retryKey, "1")
 	}
 	c.now.Context, c.now.to = ctx, c.guard.Pick.Instance.Address

@@ -31,6 +31,8 @@
 //	Unavailable without a connection: 500 ms to
 //	  dial, 1 s with TLS and HTTP/2, refused       unreachable   tried again: nothing was sent
 //	DeadlineExceeded, and the deadline passed      silent        no time to try again
+//	  that the caller came with, own or by
+//	  grpc-timeout, and was short                  canceled      says nothing, see package guard
 //	Unavailable, Internal, Unknown, DataLoss;
 //	  DeadlineExceeded and Canceled of somebody
 //	  further on, while the call has time          failed        tried again, if idempotent
@@ -45,7 +47,7 @@
 // instance would do better.
 //
 // A retry says so to the instance, where ServerOptions note it: the calls for a call
-// that is a retry are not tried again themselves.
+// that is a retry are not tried again themselves, and pass the mark on.
 //
 // No method is idempotent unless Dialer.Idempotent or the call option Idempotent says
 // so: gRPC has no word for it that reaches a client.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -170,6 +171,10 @@ func TestDeadlines(t *testing.T) {
 	for own, want := range map[time.Duration]time.Duration{0: ofService, ofService / 5: ofService / 5, 2 * ofService: 2 * ofService} {
 		t.Run(own.String(), func(t *testing.T) {
 			t.Parallel()
+			outcome := "silent"
+			if own == ofService/5 { // too little to blame anybody
+				outcome = "canceled"
+			}
 			p, _, client := calling(t, guard.Settings{Deadline: ofService}, hangs(t).Instance, serve(t, "order-core", "prod", nil).Instance)
 			ctx, cancel := context.WithCancel(t.Context())
 			if own > 0 {
@@ -180,7 +185,7 @@ func TestDeadlines(t *testing.T) {
 			_, err := client.Check(ctx, &health.HealthCheckRequest{}, Idempotent())
 			took := time.Since(began)
 			// An instance may be a little ahead with its timer, and the machine busy.
-			if outcomes := p.outcomes(); status.Code(err) != codes.DeadlineExceeded || outcomes != "silent" || took < want-early || took > want+700*time.Millisecond {
+			if outcomes := p.outcomes(); status.Code(err) != codes.DeadlineExceeded || outcomes != outcome || took < want-early || took > want+700*time.Millisecond {
 				t.Errorf("%v after %s, %s", err, took, outcomes)
 			}
 		})
@@ -365,24 +370,76 @@ func TestTraceTravels(t *testing.T) {
 	}
 }
 
-// Retries do not multiply over hops: a server knows that a call is a retry, and what it
-// calls for it is not tried again.
+// Retries do not multiply over hops: a server knows that a call is a retry, or is for
+// one however many hops back, and what it calls for it is not tried again.
 func TestRetriesDoNotMultiply(t *testing.T) {
 	t.Parallel()
-	_, _, toC := calling(t, guard.Settings{}, refused(t), serve(t, "order-core", "prod", nil).Instance)
-	var second atomic.Value
+	_, _, toD := calling(t, guard.Settings{}, refused(t), serve(t, "order-core", "prod", nil).Instance)
+	var last atomic.Value
+	c := serve(t, "order-core", "prod", func(ctx context.Context) error {
+		_, err := toD.Check(ctx, &health.HealthCheckRequest{})
+		last.Store(fmt.Sprint(err))
+		return nil
+	})
+	_, _, toC := calling(t, guard.Settings{}, c.Instance)
 	b := serve(t, "order-core", "prod", func(ctx context.Context) error {
 		_, err := toC.Check(ctx, &health.HealthCheckRequest{})
-		second.Store(fmt.Sprint(err))
-		return nil
+		if err != nil {
+			return err
+		}
+		stream, err := toC.Watch(ctx, &health.HealthCheckRequest{}) // the same over a stream
+		for err == nil {
+			_, err = stream.Recv()
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		return err
 	})
 	_, _, toB := calling(t, guard.Settings{}, refused(t), b.Instance)
 	if err := check(t, toB); err != nil {
 		t.Fatal(err)
 	}
-	if got := second.Load().(string); !strings.Contains(got, string(guard.Nested)) {
-		t.Errorf("behind a retry: %s", got)
+	if got := last.Load().(string); !strings.Contains(got, string(guard.Nested)) {
+		t.Errorf("two hops behind a retry: %s", got)
 	}
+}
+
+// Each of four hops fails for good. Without retries that were four calls; one retry by
+// the first hop that fails, the last, adds one for each hop above it at most.
+func TestRetriesOverFourHops(t *testing.T) {
+	t.Parallel()
+	var ends []*server
+	for range 2 {
+		ends = append(ends, says(t, codes.Unavailable))
+	}
+	for hops := 1; hops <= 4; hops++ {
+		if hops > 1 {
+			_, d, onward := calling(t, guard.Settings{}, ends[len(ends)-2].Instance, ends[len(ends)-1].Instance)
+			d.Idempotent = []string{checkMethod}
+			for range 2 {
+				ends = append(ends, serve(t, "order-core", "prod", func(ctx context.Context) error {
+					_, err := onward.Check(ctx, &health.HealthCheckRequest{})
+					return status.Convert(err).Err()
+				}))
+			}
+		}
+		for _, s := range ends {
+			s.answered.Store(0)
+		}
+		_, _, client := calling(t, guard.Settings{}, ends[len(ends)-2].Instance, ends[len(ends)-1].Instance)
+		if err := check(t, client, Idempotent()); status.Code(err) != codes.Unavailable {
+			t.Fatal(err)
+		}
+		if n := ends[0].answered.Load() + ends[1].answered.Load(); n != int64(hops+1) {
+			t.Errorf("%d hops: the last was called %d times, want %d", hops, n, hops+1)
+		}
+	}
+}
+
+// A call that was not made has a status.
+func TestStatusOfCallsThatWereNotMade(t *testing.T) {
+	t.Parallel()
 	none := &route.NoMatch{}
 	if err := error(unmade{none}); status.Code(err) != codes.FailedPrecondition {
 		t.Error(err)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -155,5 +156,43 @@ func TestOwnFaultsOfDials(t *testing.T) {
 	}
 	if state := d.Guard().State()["order-core"]; state.Word != "closed" || state.Retries != 10 {
 		t.Errorf("%+v", state)
+	}
+}
+
+// Who comes with too little time, of its own or over grpc-timeout, blames nobody when
+// it is over: those with enough go on.
+func TestTooLittleTime(t *testing.T) {
+	t.Parallel()
+	slow := serve(t, "order-core", "prod", func(ctx context.Context) error {
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+		}
+		return nil
+	})
+	p, d, client := calling(t, guard.Settings{}, slow.Instance)
+	onward := serve(t, "order-core", "prod", func(ctx context.Context) error {
+		_, err := client.Check(ctx, &health.HealthCheckRequest{})
+		return status.Convert(err).Err()
+	})
+	_, _, through := calling(t, guard.Settings{}, onward.Instance)
+	for name, c := range map[string]health.HealthClient{"its own": client, "of the peer": through} {
+		if err := check(t, c); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		p.outcomes()
+		for range 25 {
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Millisecond)
+			if _, err := c.Check(ctx, &health.HealthCheckRequest{}); err == nil {
+				t.Errorf("%s: 10 ms took less than 3", name)
+			}
+			cancel()
+		}
+		if err := check(t, c); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := p.outcomes(); strings.Contains(got, "silent") || strings.Contains(got, "failed") || d.Guard().State()["order-core"].Word != "closed" {
+			t.Errorf("%s: %s", name, got)
+		}
 	}
 }
