@@ -66,7 +66,7 @@ func stallC20() time.Duration { return pick(4*time.Second, 20*time.Second) }
 
 // stall puts a load on the chain and lets its cache stall.
 func stall(t *testing.T, off bool) (h hiccup) {
-	cache := freeAddr(t)
+	pauses, cache := pausesOf(t), freeAddr(t)
 	start(t, "cache", part{Server: &serverPart{Service: "cache", Listen: cache, Version: "v1"}})
 	tiers := chain(t, cache, off)
 	normally, rate := pick(time.Second, 5*time.Second), pick(100, 300)
@@ -98,8 +98,9 @@ func stall(t *testing.T, off bool) (h hiccup) {
 	h.normal = rateIn(answers, 0, stalled)
 	h.during = rateIn(answers, stalled, healed)
 	h.after = rateIn(answers, healed+normally/2, healed+normally)
+	limit := limitC19 + pick(pauses(), 0) // in small what the machine does to every timer is not held against it
 	for _, took := range h.health {
-		if quantile(took, 0.99) > limitC19 {
+		if quantile(took, 0.99) > limit {
 			h.unhealthy++
 		}
 	}

@@ -1,12 +1,14 @@
 package drills
 
 import (
+	"context"
 	"encoding/csv"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -59,3 +61,24 @@ func keep(t testing.TB, row string, header []string, records [][]string) {
 
 // micros is a duration as samples have it.
 func micros(d time.Duration) string { return fmt.Sprint(d.Microseconds()) }
+
+// pausesOf tells in the end by how much timers of this process were late at most:
+// what others on the machine do to it.
+func pausesOf(t *testing.T) (worst func() time.Duration) {
+	var most atomic.Int64
+	during(t, func(ctx context.Context) {
+		const every = 2 * time.Millisecond
+		timer := time.NewTimer(every)
+		defer timer.Stop()
+		for begin := time.Now(); ; begin = time.Now() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-timer.C:
+			}
+			most.Store(max(most.Load(), int64(time.Since(begin)-every)))
+			timer.Reset(every)
+		}
+	})
+	return func() time.Duration { return time.Duration(most.Load()) }
+}

@@ -41,6 +41,7 @@ type late struct {
 func TestR3CallsEndAtTheirCaller(t *testing.T) {
 	var mu sync.Mutex
 	var all []late
+	pauses := pausesOf(t)
 	add := func(l late) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -64,12 +65,16 @@ func TestR3CallsEndAtTheirCaller(t *testing.T) {
 			}
 		}
 	})
+	limit, machine := limitR3, pauses()
+	if !*full {
+		limit += machine // what it does to every timer is not the caller's
+	}
 	slices.SortFunc(all, func(a, b late) int { return cmp.Compare(a.kind, b.kind) })
 	var rows [][]string
 	for _, l := range all {
 		figure(t, "R3", "%s: %d calls, late by %s (limit %s)", l.kind, len(l.calls), spread(notNegative(l.calls)), limitR3)
-		if worst := quantile(l.calls, pick(0.99, 1)); worst > limitR3 || len(l.calls) < pick(50, 200) {
-			t.Errorf("%s: %d calls, %s after their deadline", l.kind, len(l.calls), worst)
+		if worst := quantile(l.calls, pick(0.99, 1)); worst > limit || len(l.calls) < pick(50, 200) {
+			t.Errorf("%s: %d calls, %s after their deadline; the machine held timers up for %s", l.kind, len(l.calls), worst, machine)
 		}
 		for _, d := range l.calls { // below 0: it failed before
 			rows = append(rows, []string{l.kind, micros(d)})
@@ -169,7 +174,7 @@ func muteRPC(t *testing.T, deadline time.Duration) late {
 // volley begins many calls before the first has ended, so that the breaker is closed
 // for all of them.
 func volley(t *testing.T, kind string, deadline time.Duration, call func(context.Context) error) late {
-	calls := pick(60, 300)
+	calls := pick(100, 300)
 	l := late{kind: kind, calls: make([]time.Duration, calls)}
 	p, limit := callerPart{Deadline: deadline}, cmp.Or(deadline, usual)
 	var all sync.WaitGroup
