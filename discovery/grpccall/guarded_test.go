@@ -374,7 +374,7 @@ func TestTraceTravels(t *testing.T) {
 // one however many hops back, and what it calls for it is not tried again.
 func TestRetriesDoNotMultiply(t *testing.T) {
 	t.Parallel()
-	_, _, toD := calling(t, guard.Settings{}, refused(t), serve(t, "order-core", "prod", nil).Instance)
+	_, _, toD := calling(t, guard.Settings{}, refused(t), refused(t))
 	var last atomic.Value
 	c := serve(t, "order-core", "prod", func(ctx context.Context) error {
 		_, err := toD.Check(ctx, &health.HealthCheckRequest{})
