@@ -41,7 +41,8 @@ var unlike = [...]string{
 	"the base of a lane, a person's own instance, the overrides of a process",
 	"keys: calls with one key are drawn anew each time",
 	"records: dispatchctl explain call knows no call that Envoy sent",
-	"the deadline of a caller: each call ends after 3 s, whatever its caller allows",
+	"the deadline of a caller: each HTTP call ends after 3 s, whatever its caller allows, event streams and long downloads too; give their paths a route of their own",
+	"the deadline of a gRPC call that has none: it ends by its grpc-timeout, or never, as streams do",
 	"the budget: retries are at most a fifth of calls in flight, not of calls, and 3 are always allowed",
 }
 

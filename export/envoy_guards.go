@@ -31,6 +31,7 @@ const (
 	unreachable = 3  // connections in a row
 	half        = 50 // percent: of calls that fail, and of instances that may be out
 	retryBudget = 20 // percent
+	noLimit     = 1_000_000_000
 )
 
 // guarded is a cluster that finds failing instances as callers do.
@@ -62,7 +63,9 @@ func guarded(name string) *cluster.Cluster {
 			EnforcingSuccessRate:            none,
 			EnforcingLocalOriginSuccessRate: none,
 		},
+		// Callers limit no calls under way. Unsaid, each of the three is 1,024.
 		CircuitBreakers: &cluster.CircuitBreakers{Thresholds: []*cluster.CircuitBreakers_Thresholds{{
+			MaxConnections: wrapperspb.UInt32(noLimit), MaxPendingRequests: wrapperspb.UInt32(noLimit), MaxRequests: wrapperspb.UInt32(noLimit),
 			RetryBudget: &cluster.CircuitBreakers_Thresholds_RetryBudget{BudgetPercent: &percent.Percent{Value: retryBudget}}}}},
 		// gRPC stays HTTP/2, and the rest what it came as.
 		TypedExtensionProtocolOptions: map[string]*anypb.Any{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": packed(
@@ -72,13 +75,15 @@ func guarded(name string) *cluster.Cluster {
 }
 
 // routes send by weight. What may be sent twice, by its method or its key, is tried
-// again once, at another instance of the version; anything else only if nobody had it.
+// again once, at another instance of the version; anything else, also of gRPC, only if
+// nobody had it.
 func routes(w *route.WeightedCluster) []*route.Route {
 	method := &route.HeaderMatcher{Name: ":method", HeaderMatchSpecifier: &route.HeaderMatcher_StringMatch{StringMatch: &matcher.StringMatcher{
 		MatchPattern: &matcher.StringMatcher_SafeRegex{SafeRegex: &matcher.RegexMatcher{Regex: "GET|HEAD|OPTIONS|TRACE|PUT|DELETE"}}}}}
 	key := &route.HeaderMatcher{Name: "idempotency-key", HeaderMatchSpecifier: &route.HeaderMatcher_PresentMatch{PresentMatch: true}}
 	const unheard = "connect-failure,refused-stream"
 	return []*route.Route{
+		{Match: grpc(), Action: ownTime(send(w, unheard))},
 		{Match: everyPath(method), Action: send(w, unheard+",reset,gateway-error")},
 		{Match: everyPath(key), Action: send(w, unheard+",reset,gateway-error")},
 		{Match: everyPath(), Action: send(w, unheard)},
@@ -88,6 +93,21 @@ func routes(w *route.WeightedCluster) []*route.Route {
 // everyPath matches all requests; headers narrow it.
 func everyPath(headers ...*route.HeaderMatcher) *route.RouteMatch {
 	return &route.RouteMatch{PathSpecifier: &route.RouteMatch_Prefix{Prefix: "/"}, Headers: headers}
+}
+
+// grpc matches what gRPC sends.
+func grpc() *route.RouteMatch {
+	m := everyPath()
+	m.Grpc = &route.RouteMatch_GrpcRouteMatchOptions{}
+	return m
+}
+
+// ownTime leaves the deadline to grpc-timeout: Envoy cannot tell a stream, which has
+// none of callers either, from a call.
+func ownTime(r *route.Route_Route) *route.Route_Route {
+	r.Route.Timeout = durationpb.New(0)
+	r.Route.MaxStreamDuration = &route.RouteAction_MaxStreamDuration{GrpcTimeoutHeaderMax: durationpb.New(0)} // 0: as it says
+	return r
 }
 
 func send(w *route.WeightedCluster, retryOn string) *route.Route_Route {

@@ -116,12 +116,26 @@ func TestEnvoyHasTheNumbersOfCallers(t *testing.T) {
 	hosts, clusters := configured(t, out)
 	for _, r := range hosts["prod order-core"].Routes {
 		a := r.GetRoute()
+		if r.Match.Grpc != nil { // streams among them, which have no deadline
+			if own := a.GetMaxStreamDuration().GetGrpcTimeoutHeaderMax(); a.Timeout == nil || a.Timeout.AsDuration() != 0 || own == nil || own.AsDuration() != 0 {
+				t.Errorf("gRPC ends after %v, or %v of its own", a.Timeout, own)
+			}
+			continue
+		}
 		if a.Timeout.AsDuration() != guard.DefaultDeadline || a.RetryPolicy.NumRetries.Value != guard.DefaultRetries {
 			t.Errorf("a call ends after %s and has %d retries", a.Timeout.AsDuration(), a.RetryPolicy.NumRetries.Value)
 		}
 	}
-	if c := clusters["order-core/prod/v2.3.1"]; c.ConnectTimeout.AsDuration() != guard.DialLimit {
+	c := clusters["order-core/prod/v2.3.1"]
+	if c.ConnectTimeout.AsDuration() != guard.DialLimit {
 		t.Errorf("a connection may take %s", c.ConnectTimeout.AsDuration())
+	}
+	const more = 1_000_000 // than one Envoy has under way; callers have no limit
+	if l := c.CircuitBreakers.Thresholds[0]; l.GetMaxConnections().GetValue() < more || l.GetMaxPendingRequests().GetValue() < more || l.GetMaxRequests().GetValue() < more {
+		t.Errorf("limits of Envoy stand: %v", l)
+	}
+	if first := hosts["prod order-core"].Routes[0]; first.Match.Grpc == nil || first.GetRoute().RetryPolicy.RetryOn != "connect-failure,refused-stream" {
+		t.Errorf("the first route is %v", first)
 	}
 }
 
