@@ -10,7 +10,7 @@ import (
 
 // innerFlags say which registries a control node follows for internal calls.
 type innerFlags struct {
-	Registry        []string `placeholder:"NAME=URL" help:"Registries of internal services that this control node follows, in order of belief: static:FILE, consul://HOST:PORT, nacos://HOST:PORT. None: no inner layer."`
+	Registry        []string `placeholder:"NAME=URL" help:"Registries of internal services that this control node follows, in order of belief: static:FILE, consul://HOST:PORT,HOST:PORT, nacos://HOST:PORT. None: no inner layer."`
 	RegistryDialect []string `placeholder:"NAME=FILE" help:"What the teams of a registry call the four coordinates: docs/inner-layer.md, Dialects."`
 	InnerRegion     string   `placeholder:"REGION" help:"Region whose services and rules this control node keeps (default --region). The others are reached through their gateways."`
 
@@ -20,9 +20,15 @@ type innerFlags struct {
 }
 
 // named splits NAME=VALUE pairs; ok is false where one is none or a name comes twice.
+// Flags come split at commas: what has no name goes on with the value before it, as
+// the servers of consul://a:8500,b:8500 do.
 func named(pairs []string) (names, values []string, ok bool) {
 	for _, pair := range pairs {
 		name, value, found := strings.Cut(pair, "=")
+		if !found && pair != "" && len(values) > 0 {
+			values[len(values)-1] += "," + pair
+			continue
+		}
 		if !found || name == "" || value == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" || slices.Contains(names, name) {
 			return nil, nil, false
 		}
