@@ -1,6 +1,7 @@
 package actions
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,7 +42,7 @@ func (a *Actions) ApplyRules(ctx context.Context, w Write, in RulesInput) (Rules
 		if err := a.mayApply(ctx, w.Actor, in, &p); err != nil {
 			return RulesApplied{}, err
 		}
-		return a.commitRules(ctx, w, applyRules, p)
+		return a.commitRules(ctx, w, rulesChange{action: applyRules}, p)
 	})
 	if fault.KindOf(err) == fault.Denied {
 		a.RulesRefused(ctx, w.Actor, err)
@@ -98,15 +99,18 @@ func (a *Actions) above(head uint64) uint64 {
 	return max(head, heard)
 }
 
+// rulesChange is the action that changes rules, and of what; empty: of the whole region.
+type rulesChange struct{ action, of string }
+
 // commitRules publishes what is proposed: for everybody at once, for rules skip the
 // canary. When nothing differs nothing is published.
-func (a *Actions) commitRules(ctx context.Context, w Write, action string, p proposal) (RulesApplied, error) {
+func (a *Actions) commitRules(ctx context.Context, w Write, by rulesChange, p proposal) (RulesApplied, error) {
 	out := RulesApplied{Changes: p.Changes, Warnings: p.Warnings}
 	if len(p.Changes) == 0 {
 		return out, nil
 	}
 	stream := rules.Stream(a.Region)
-	c := release.Change{Rules: &p.set, Created: a.now(), Above: a.above(p.head.number), Cause: release.Cause{Action: action, By: w.Actor.Name, Reason: w.Reason}}
+	c := release.Change{Rules: &p.set, Created: a.now(), Above: a.above(p.head.number), Cause: release.Cause{Action: by.action, By: w.Actor.Name, Reason: w.Reason}}
 	next, err := release.First(a.Deployment, stream, c)
 	if p.head.from != nil {
 		next, err = p.head.from.Next(c)
@@ -119,9 +123,9 @@ func (a *Actions) commitRules(ctx context.Context, w Write, action string, p pro
 		return RulesApplied{}, err
 	}
 	out.Number = next.Number
-	entry := w.change(action, stream)
+	entry := w.change(by.action, clip(cmp.Or(by.of, stream)))
 	if entry.Details, err = json.Marshal(map[string]any{"changes": p.Changes}); err != nil {
-		return RulesApplied{}, fmt.Errorf("write audit details of %s: %w", action, err)
+		return RulesApplied{}, fmt.Errorf("write audit details of %s: %w", by.action, err)
 	}
 	if err := w.remember(out); err != nil {
 		return RulesApplied{}, err
@@ -174,8 +178,10 @@ func (a *Actions) SwitchRules(ctx context.Context, w Write, direct bool) (out Ru
 			}
 			p := proposal{head: h, set: h.set()}
 			p.set.Direct = direct
-			p.Changes = orNone(rules.Diff(h.set(), p.set))
-			if out, err = a.commitRules(ctx, w, switchedRules, p); fault.CodeOf(err) != "stale_base" {
+			if p.Changes = orNone(rules.Diff(h.set(), p.set)); direct {
+				p.Warnings = a.grown(p.set)
+			}
+			if out, err = a.commitRules(ctx, w, rulesChange{action: switchedRules}, p); fault.CodeOf(err) != "stale_base" {
 				return out, err
 			}
 		}

@@ -1,7 +1,6 @@
 package actions
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -33,15 +32,16 @@ type InnerGray struct {
 	Region string `json:"region"`
 	Number uint64 `json:"number" doc:"the newest release of rules"`
 	rules.Gray
-	From     string       `json:"from" doc:"the version that the rule in Git has, and that has the rest"`
-	Step     int          `json:"step" doc:"how many of the steps were taken"`
-	Next     int          `json:"next,omitempty" doc:"the share of the next step; 0: none is left"`
-	Versions []MapVersion `json:"versions" doc:"what callers make of it with the instances that there are now"`
-	Problem  string       `json:"problem,omitempty" doc:"why calls fail now"`
-	Direct   bool         `json:"direct,omitempty" doc:"the kill switch is thrown: shares do not count"`
-	Confirm  string       `json:"confirm" doc:"what must be typed to abort"`
-	Finish   string       `json:"finish,omitempty" doc:"once it has everything: the rule that ends the gray, for Git"`
-	Measure  string       `json:"measure" doc:"asks Prometheus what part of all calls the callers sent to the new version in the last minute"`
+	From     string          `json:"from" doc:"the version that the rule in Git has, and that has the rest"`
+	Step     int             `json:"step" doc:"how many of the steps were taken"`
+	Next     int             `json:"next,omitempty" doc:"the share of the next step; 0: none is left"`
+	Versions []MapVersion    `json:"versions" doc:"what callers make of it with the instances that there are now"`
+	Problem  string          `json:"problem,omitempty" doc:"why calls fail now"`
+	Direct   bool            `json:"direct,omitempty" doc:"the kill switch is thrown: shares do not count"`
+	Back     []fault.Problem `json:"back,omitempty" doc:"what taking everything back would break now"`
+	Confirm  string          `json:"confirm" doc:"what must be typed to abort"`
+	Finish   string          `json:"finish,omitempty" doc:"once it has everything: the rule that ends the gray, for Git"`
+	Measure  string          `json:"measure" doc:"asks Prometheus what part of all calls the callers sent to the new version in the last minute"`
 }
 
 // InnerGrayInput is how a new version shall grow.
@@ -103,6 +103,7 @@ func (a *Actions) innerGray(h rulesHead, g rules.Gray) InnerGray {
 			}
 		}
 	}
+	out.Back = a.behind(h, g)
 	if g.Next() == 0 {
 		rule.Updated = a.second()
 		rule.Strategy, rule.Fallback = rules.Strategy{Version: g.Version, Weight: 100}, &rules.Fallback{Version: rule.Strategy.Version}
@@ -126,8 +127,8 @@ func (a *Actions) ConfirmInnerGray(service string) string { return a.typed(servi
 // StartInnerGray lets a new version take its first step. For a key service a second
 // person signs that before.
 func (a *Actions) StartInnerGray(ctx context.Context, w Write, in InnerStart) (RulesApplied, error) {
-	return remembered(ctx, a, w, asked{startedGray, in}, func(w Write) (RulesApplied, error) {
-		return a.publishGray(ctx, w, startedGray, func(h rulesHead) (proposal, error) {
+	out, err := remembered(ctx, a, w, asked{startedGray, in}, func(w Write) (RulesApplied, error) {
+		return a.publishGray(ctx, w, rulesChange{startedGray, in.InnerRef.String()}, func(h rulesHead) (proposal, error) {
 			p, err := a.proposeGray(ctx, h, w.Actor, in)
 			if err == nil {
 				err = a.mayChange(w.Actor, &p)
@@ -138,6 +139,15 @@ func (a *Actions) StartInnerGray(ctx context.Context, w Write, in InnerStart) (R
 			return p, err
 		})
 	})
+	a.noteStranger(ctx, w.Actor, err)
+	return out, err
+}
+
+// noteStranger writes down who wanted to move a gray of somebody else's group.
+func (a *Actions) noteStranger(ctx context.Context, actor Actor, err error) {
+	if fault.CodeOf(err) == "not_your_group" {
+		a.RulesRefused(ctx, actor, err)
+	}
 }
 
 // approveGray is the command by which a second person signs the start that is proposed.
@@ -195,8 +205,7 @@ func (a *Actions) withGray(h rulesHead, actor Actor, g rules.Gray) (proposal, er
 	was, _ := h.set().Gray(g.Service, g.Env)
 	p := a.proposalOf(h, set)
 	if set.Direct {
-		p.Warnings = append(p.Warnings, fault.Problem{Detail: "the kill switch is thrown, so shares do not count",
-			Hint: "dispatchctl rules switch rules takes it back"})
+		p.Warnings = append(p.Warnings, underSwitch())
 	}
 	if g.Share <= was.Share { // on the way back nobody asks who is there
 		return p, nil
@@ -219,7 +228,7 @@ func (a *Actions) proposalOf(h rulesHead, set rules.Set) proposal {
 
 // publishGray publishes what propose makes of the newest rules, and tries again when
 // others came first: what a gray takes does not depend on them.
-func (a *Actions) publishGray(ctx context.Context, w Write, action string, propose func(rulesHead) (proposal, error)) (out RulesApplied, err error) {
+func (a *Actions) publishGray(ctx context.Context, w Write, by rulesChange, propose func(rulesHead) (proposal, error)) (out RulesApplied, err error) {
 	for range emergencyTries {
 		var h rulesHead
 		if h, err = a.rulesHead(ctx); err != nil {
@@ -229,63 +238,11 @@ func (a *Actions) publishGray(ctx context.Context, w Write, action string, propo
 		if p, err = propose(h); err != nil {
 			return out, err
 		}
-		if out, err = a.commitRules(ctx, w, action, p); fault.CodeOf(err) != "stale_base" {
+		if out, err = a.commitRules(ctx, w, by, p); fault.CodeOf(err) != "stale_base" {
 			return out, err
 		}
 	}
 	return out, err
-}
-
-// InnerStep is the step that shall be taken.
-type InnerStep struct {
-	Expect int `json:"expect" minimum:"1" maximum:"100" doc:"the share that the author saw"`
-	To     int `json:"to,omitempty" minimum:"0" maximum:"100" doc:"one of the steps, also one below; default the next one"`
-}
-
-// StepInnerGray takes the next step, or the one that is named.
-func (a *Actions) StepInnerGray(ctx context.Context, w Write, to InnerRef, in InnerStep) (RulesApplied, error) {
-	return remembered(ctx, a, w, asked{steppedGray, []any{to, in}}, func(w Write) (RulesApplied, error) {
-		return a.publishGray(ctx, w, steppedGray, func(h rulesHead) (proposal, error) {
-			g, runs := h.set().Gray(to.Service, to.Env)
-			next := cmp.Or(in.To, g.Next())
-			switch {
-			case !runs:
-				return proposal{}, noInnerGray(to)
-			case g.Share != in.Expect:
-				return proposal{}, fault.New(fault.Conflict, "changed", "%s takes %d %% now, not %d: by %s, %s", g.Version, g.Share, in.Expect, g.By, stamp(g.Since)).
-					WithHint("look at it again: dispatchctl gray inner show " + to.String())
-			case next == 0:
-				return proposal{}, fault.New(fault.Conflict, "last_step", "%s took its last step, %d %%", g.Version, g.Share).
-					WithHint("put it into Git as the main version of the rule: dispatchctl gray inner finish " + to.String() + " prints the file")
-			}
-			if next == g.Share { // nothing differs, and the audit trail has no row of it
-				return a.proposalOf(h, h.set()), nil
-			}
-			g.Share = next
-			p, err := a.withGray(h, w.Actor, g)
-			if err != nil {
-				return p, err
-			}
-			return p, a.mayChange(w.Actor, &p)
-		})
-	})
-}
-
-// AbortInnerGray takes everything back from the new version at once: callers follow
-// the rule as Git has it. Whoever owns the rule, and whether registries answer, does
-// not count. Aborting twice is aborting once.
-func (a *Actions) AbortInnerGray(ctx context.Context, w Write, to InnerRef) (RulesApplied, error) {
-	if err := w.confirmed(a.ConfirmInnerGray(to.Service)); err != nil {
-		return RulesApplied{}, err
-	}
-	return remembered(ctx, a, w, asked{abortedGray, to}, func(w Write) (RulesApplied, error) {
-		return a.publishGray(ctx, w, abortedGray, func(h rulesHead) (proposal, error) {
-			if len(h.set().For(to.Service, to.Env)) == 0 {
-				return proposal{}, noInnerGray(to)
-			}
-			return a.proposalOf(h, h.set().WithoutGray(to.Service, to.Env)), nil
-		})
-	})
 }
 
 // ApproveInnerGray signs the start of a gray, for StartInnerGray by somebody else.

@@ -7,6 +7,7 @@ import (
 
 	"dispatch.example/dispatch/admin/actions"
 	"dispatch.example/dispatch/discovery/directory"
+	"dispatch.example/dispatch/discovery/rules"
 )
 
 // growth is a version of the service that grows in one environment, or could.
@@ -14,7 +15,7 @@ type growth struct {
 	Service, Env string
 	From         string             // the rule's main version
 	Gray         *actions.InnerGray // nil: none runs
-	Versions     []string           // that could: instances have them, and the rule has another main version
+	Versions     []string           // that could
 	Form         growthForm
 }
 
@@ -30,7 +31,7 @@ type growthForm struct {
 }
 
 // growths are those of the page's service, by environment.
-func (v *visit) growths(page *servicePage, instances []directory.Instance, form growthForm) (all []growth, err error) {
+func (v *visit) growths(page *servicePage, view *directory.View, form growthForm) (all []growth, err error) {
 	set := page.Rules.Set
 	var running []actions.InnerGray
 	if len(set.Grays) > 0 {
@@ -51,17 +52,30 @@ func (v *visit) growths(page *servicePage, instances []directory.Instance, form 
 				g.Gray = &running[i]
 			}
 		}
-		for _, in := range instances {
-			if in.Env == g.Env && in.Cluster == r.Selector.Cluster && in.Version != g.From && !slices.Contains(g.Versions, in.Version) {
-				g.Versions = append(g.Versions, in.Version)
-			}
-		}
-		slices.Sort(g.Versions)
+		g.Versions = couldGrow(set, r, view)
 		if g.Gray != nil || len(g.Versions) > 0 {
 			all = append(all, g)
 		}
 	}
 	return all, nil
+}
+
+// couldGrow are the versions that a start beside the rule would not be refused for.
+func couldGrow(set rules.Set, r rules.Rule, view *directory.View) (versions []string) {
+	steps := rules.DefaultSteps()
+	for _, s := range view.Services {
+		for _, in := range s.Instances {
+			if s.Name != r.Service || in.Env != r.Selector.Env || slices.Contains(versions, in.Version) || view.Match(r.Service, r.Selector, in.Version) == 0 {
+				continue
+			}
+			g := rules.Gray{Service: r.Service, Env: r.Selector.Env, Version: in.Version, Share: steps[0], Steps: steps, WithoutFallback: true} // the form has a box for it
+			if _, err := set.WithGray(g); err == nil {
+				versions = append(versions, in.Version)
+			}
+		}
+	}
+	slices.Sort(versions)
+	return versions
 }
 
 // growVersion starts a gray, takes a step or takes everything back, as the path says.
@@ -99,7 +113,7 @@ func (v *visit) startVersion() error {
 func (v *visit) stepVersion() error {
 	return v.growVersion("step", func(w actions.Write, to actions.InnerRef, _ growthForm) (actions.RulesApplied, error) {
 		f := v.r.PostForm
-		return v.do.StepInnerGray(v.r.Context(), w, to, actions.InnerStep{Expect: int(number64(f.Get("expect"))), To: int(number64(f.Get("to")))})
+		return v.do.StepInnerGray(v.r.Context(), w, to, actions.InnerStep{Expect: int(number64(f.Get("expect"))), Version: f.Get("version"), To: int(number64(f.Get("to")))})
 	})
 }
 

@@ -276,7 +276,7 @@ func (v *visit) servicePageWith(form growthForm) (*servicePage, error) {
 	}
 	page.Row = v.serviceRow(name, instances)
 	page.group(v, instances, all, view.Isolated)
-	if page.Grows, err = v.growths(page, instances, form); err != nil {
+	if page.Grows, err = v.growths(page, view, form); err != nil {
 		return nil, err
 	}
 	for i, g := range head.Rules.Set.Groups {

@@ -58,3 +58,17 @@ func TestAVersionGrowsThroughThePage(t *testing.T) {
 		}
 	})
 }
+
+// The form offers what a start would not be refused for.
+func TestTheFormOffersWhatCanGrow(t *testing.T) {
+	each(t, func(t *testing.T, c *control) {
+		c.hangzhou(services + `  - {service: order-core, address: "10.0.0.8:8080", cluster: production, region: cn-shanghai, env: prod, version: v2.4.0}` + "\n")
+		off := strings.Replace(payRule, "100}", "0}\nfallback: {version: \"2.11\", weight: 100}", 1)
+		c.apply(actions.Administrator, "", "order.yaml", orderRule, "pay.yaml", off).ok()
+		for service, why := range map[string]string{"order-core": "v2.3.0 is the fallback that serves, and v2.4.0 is in another region", "pay-core": "the main version takes nothing"} {
+			if r := c.page(actions.ReleaseEngineer, "GET", "/services/"+service, nil); r.status != http.StatusOK || strings.Contains(string(r.body), "Let another version grow") {
+				t.Errorf("%s: a start is offered, though %s", service, why)
+			}
+		}
+	})
+}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"dispatch.example/dispatch/admin/actions"
+	"dispatch.example/dispatch/discovery/directory"
 	"dispatch.example/dispatch/discovery/rules"
 	"dispatch.example/dispatch/ledger"
 	"dispatch.example/dispatch/store"
@@ -53,6 +54,7 @@ func TestAVersionGrowsByStepsAndIsTakenBack(t *testing.T) {
 		c.startGray(actions.ReleaseEngineer, `,"steps":[20,5]`).refused(422, "bad_gray")
 		c.startGray(actions.ReleaseEngineer, `,"base":7`).refused(409, "stale_base")
 
+		c.stepGray(actions.ReleaseEngineer, `"expect":5`).refused(404, "no_gray")
 		out := c.startGray(actions.ReleaseEngineer, "").applied()
 		if out.Number != 2 || len(out.Changes) != 1 || out.Changes[0].Kind != rules.Grayed || made.Load() != 2 {
 			t.Errorf("start = %+v, made %d times", out, made.Load())
@@ -102,7 +104,7 @@ func TestAVersionGrowsByStepsAndIsTakenBack(t *testing.T) {
 		}
 		c.post(actions.OnCall, "/rules/grays/order-cora/prod/abort", `{"reason":"because of a test","confirm":"order-cora"}`).refused(404, "no_gray")
 		for action, want := range map[string]int{"rules_gray_start": 1, "rules_gray_step": 4, "rules_gray_abort": 1} {
-			if rows := c.trailOf(action); len(rows) != want || rows[0].Stream != rules.Stream(region) || !strings.Contains(string(rows[0].Details), "v2.3.0 takes") {
+			if rows := c.trailOf(action); len(rows) != want || rows[0].Stream != rules.Stream(region) || rows[0].Target != "order-core/prod" || !strings.Contains(string(rows[0].Details), "v2.3.0 takes") {
 				t.Errorf("audit of %s = %+v", action, rows)
 			}
 		}
@@ -231,6 +233,10 @@ func TestAGrayOfAKeyServiceTakesTwoPeople(t *testing.T) {
 		c.post(actions.Pipeline, at, body+`,"steps":[50,100]}`).refused(403, "approval_required")
 		c.post(actions.Pipeline, at, body+`,"by_key":true}`).refused(403, "approval_required")
 		c.post(actions.Pipeline, at, body+`}`).ok()
+		c.post(actions.ReleaseEngineer, at+"/step", `{"reason":"because of a test","expect":5}`).refused(403, "not_your_group")
+		if rows := c.trailOf("rules_refused"); len(rows) != 2 || rows[0].Actor != actions.ReleaseEngineer || !strings.Contains(string(rows[0].Details), "not_your_group") {
+			t.Errorf("audit of refusals = %+v", rows)
+		}
 		c.post(actions.Pipeline, at+"/step", `{"reason":"because of a test","expect":5}`).ok()
 		c.post(actions.ReleaseEngineer, at+"/step", `{"reason":"because of a test","expect":20}`).refused(403, "not_your_group")
 		// Whoever is on call takes it back, whoever owns it.
@@ -272,6 +278,78 @@ func TestStepsAmongOtherReleases(t *testing.T) {
 			c.get(actions.Viewer, orderGray).refused(404, "no_gray")
 		})
 	}
+}
+
+// A step that was meant for a version which others took back moves no other version.
+func TestAStepIsOfTheVersionThatWasSeen(t *testing.T) {
+	each(t, func(t *testing.T, c *control) {
+		c.hangzhou(services + `  - {service: order-core, address: "10.0.0.8:8080", cluster: production, region: cn-hangzhou, env: prod, version: v2.4.0}` + "\n")
+		c.apply(actions.Pipeline, "", "order.yaml", plainRule).ok()
+		c.startGray(actions.Pipeline, "").ok()
+		c.abortGray(actions.OnCall, "order-core").ok()
+		c.post(actions.Pipeline, orderGray, `{"reason":"because of a test","version":"v2.4.0"}`).ok()
+		if p := c.stepGray(actions.Pipeline, `"expect":5,"version":"v2.3.0"`).refused(409, "changed"); !strings.Contains(p.Detail, "v2.4.0 grows in order-core/prod now, not v2.3.0") {
+			t.Errorf("refusal = %+v", p)
+		}
+		if g := c.gray(); g.Share != 5 {
+			t.Errorf("gray = %+v", g)
+		}
+		c.stepGray(actions.Pipeline, `"expect":5,"version":"v2.4.0"`).ok()
+	})
+}
+
+// An abort is never refused, but says when nobody is there to take the calls back.
+func TestAnAbortToAVersionThatIsGone(t *testing.T) {
+	each(t, func(t *testing.T, c *control) {
+		c.hangzhou(services)
+		c.apply(actions.Pipeline, "", "order.yaml", plainRule).ok()
+		c.startGray(actions.Pipeline, "").ok()
+		if g := c.gray(); len(g.Back) != 0 {
+			t.Errorf("the old version serves, and a way back is doubted: %+v", g.Back)
+		}
+		var v directory.View
+		c.get(actions.Viewer, "/directory").ok().into(&v)
+		for _, one := range v.Services[0].Instances {
+			if one.Version == "v2.3.1" {
+				c.judge(actions.OnCall, one.ID, one.Address.String(), "", "isolate").ok()
+			}
+		}
+		awaitView(t, c.do.Inner, func(v *directory.View) bool { return len(v.Isolated) == 2 })
+		const want = "nobody has v2.3.1: without the gray every call of order-core/prod fails"
+		g := c.gray()
+		if len(g.Back) != 1 || g.Back[0].Detail != want || !strings.Contains(g.Back[0].Hint, "dispatchctl gray inner step order-core/prod --to 5") || g.Problem != "" {
+			t.Errorf("back = %+v, problem %q", g.Back, g.Problem)
+		}
+		c.page(actions.Viewer, "GET", "/services/order-core", nil).words("Before you take it back: " + want)
+		if out := c.abortGray(actions.OnCall, "order-core").applied(); out.Number != 3 || len(out.Warnings) != 1 || out.Warnings[0].Detail != want {
+			t.Errorf("abort = %+v", out)
+		}
+	})
+}
+
+// Who throws the switch while a version grows, and who aborts under it, is told.
+func TestTheSwitchAndAGray(t *testing.T) {
+	each(t, func(t *testing.T, c *control) {
+		c.hangzhou(services)
+		c.apply(actions.Pipeline, "", "order.yaml", plainRule).ok()
+		to := func(direct string) actions.RulesApplied {
+			t.Helper()
+			return c.post(actions.OnCall, "/rules/switch", `{"reason":"rules burn","direct":`+direct+`,"confirm":"cn-hangzhou"}`).applied()
+		}
+		if out := to("true"); len(out.Warnings) != 0 {
+			t.Errorf("no gray runs: %+v", out)
+		}
+		to("false")
+		c.startGray(actions.Pipeline, "").ok()
+		out := to("true") // v2.3.0 is one of two that take calls
+		if len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0].Detail, "v2.3.0 grows by order-core/prod and takes 5 %; while the switch is thrown it takes what its instances are of all, 1 of 2") {
+			t.Errorf("switch = %+v", out)
+		}
+		c.page(actions.OnCall, "GET", "/services/order-core", nil).words("this changes no call now")
+		if out := c.abortGray(actions.OnCall, "order-core").applied(); len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0].Detail, "the kill switch is thrown") {
+			t.Errorf("abort = %+v", out)
+		}
+	})
 }
 
 func TestAStepIsTakenOnce(t *testing.T) {
