@@ -31,8 +31,6 @@
 //	Unavailable without a connection: 500 ms to
 //	  dial, 1 s with TLS and HTTP/2, refused       unreachable   tried again: nothing was sent
 //	DeadlineExceeded, and the deadline passed      silent        no time to try again
-//	  that the caller came with, own or by
-//	  grpc-timeout, and was short                  canceled      says nothing, see package guard
 //	Unavailable, Internal, Unknown, DataLoss;
 //	  DeadlineExceeded and Canceled of somebody
 //	  further on, while the call has time          failed        tried again, if idempotent
@@ -42,6 +40,11 @@
 //	  message that cannot be written or is larger
 //	  than the call may send; a bad key            canceled      says nothing
 //	all else, also ResourceExhausted               answered
+//
+// A deadline of the caller's own, also one that came with the call that it serves, by
+// grpc-timeout, may leave less than the service takes (its deadline, or 800 ms, what is
+// slow). When that passes it is silent to the caller, and says nothing about instance
+// and breaker either.
 //
 // ResourceExhausted is a quota of the callee or a message that is too large: no other
 // instance would do better.
