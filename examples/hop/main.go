@@ -12,8 +12,8 @@
 // Each request is one line on standard error, with the IDs of its trace: dispatchctl
 // trace reads them.
 //
-// Its port control answers GET /healthz, and POST /direct?on=true throws the kill
-// switch of this process.
+// Its port control answers GET /healthz and, for Prometheus, GET /metrics. POST
+// /direct?on=true throws the kill switch of this process.
 package main
 
 import (
@@ -35,10 +35,13 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
 
 	"dispatch.example/dispatch/discovery"
 	"dispatch.example/dispatch/discovery/caller"
+	"dispatch.example/dispatch/discovery/guard"
 	"dispatch.example/dispatch/discovery/heartbeat"
 	"dispatch.example/dispatch/discovery/httpcall"
 	"dispatch.example/dispatch/discovery/route"
@@ -99,11 +102,16 @@ func run(ctx context.Context, args []string) error {
 		return fmt.Errorf("-registry: %w", err)
 	}
 	defer registry.Close()
-	calls, err := c.calls(self, registry, log)
+	h := &hop{server: c.server, self: self, log: log, metrics: prometheus.NewRegistry()}
+	calls, err := c.calls(h, registry)
 	if err != nil {
 		return err
 	}
-	h := &hop{server: c.server, self: self, calls: calls, log: log, client: &http.Client{Transport: httpcall.New(calls, nil), Timeout: 3 * time.Second}}
+	guards, err := guard.New(calls, guard.Options{Log: log, Metrics: h.metrics}) // 3 s, one retry: the defaults
+	if err != nil {
+		return err
+	}
+	h.calls, h.client = calls, &http.Client{Transport: httpcall.NewGuarded(guards, nil)}
 	api, err := new(net.ListenConfig).Listen(ctx, "tcp", c.listen)
 	if err != nil {
 		return fmt.Errorf("-listen: %w", err)
@@ -149,7 +157,7 @@ func (c *config) report(ctx context.Context, reg *discovery.Registration, h *hop
 	if err != nil {
 		return fmt.Errorf("-fleet-token-file: %w", err)
 	}
-	beat, err := heartbeat.New(heartbeat.Options{Control: strings.Split(c.fleet, ","), Token: tokens[0], Instances: reg.Instances(), InWork: h.inWork.Load, Log: log})
+	beat, err := heartbeat.New(heartbeat.Options{Control: strings.Split(c.fleet, ","), Token: tokens[0], Instances: reg.Instances(), InWork: h.inWork.Load, Log: log, Metrics: h.metrics})
 	if err != nil {
 		return err
 	}
@@ -158,9 +166,9 @@ func (c *config) report(ctx context.Context, reg *discovery.Registration, h *hop
 
 // calls is the inner layer of this process: fed by control nodes where there are
 // some, else by the registry and a folder of rules.
-func (c *config) calls(self discovery.Self, registry discovery.Source, log *slog.Logger) (*caller.Caller, error) {
-	opt := caller.Options{Service: c.server + ".api", Self: self.Coordinates, Registry: registry, RulesDir: c.rules, Dir: c.copies, Isolate: c.isolate,
-		Lane: route.Query{Env: self.LaneEnv, Base: self.LaneBase}, Log: log}
+func (c *config) calls(h *hop, registry discovery.Source) (*caller.Caller, error) {
+	opt := caller.Options{Service: c.server + ".api", Self: h.self.Coordinates, Registry: registry, RulesDir: c.rules, Dir: c.copies, Isolate: c.isolate,
+		Lane: route.Query{Env: h.self.LaneEnv, Base: h.self.LaneBase}, Log: h.log, Metrics: h.metrics}
 	if c.overrides != "" {
 		opt.Overrides = strings.Split(c.overrides, ",")
 	}
@@ -206,6 +214,7 @@ type hop struct {
 	self            discovery.Self
 	calls           *caller.Caller
 	client          *http.Client
+	metrics         *prometheus.Registry
 	log             *slog.Logger
 	inWork          atomic.Int64
 }
@@ -310,6 +319,7 @@ func (h *hop) call(ctx context.Context, service, rest string) (t trip, err error
 func (h *hop) controls() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	mux.Handle("GET /metrics", promhttp.HandlerFor(h.metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("POST /direct", func(w http.ResponseWriter, r *http.Request) {
 		h.calls.SetDirect(r.FormValue("on") == "true")
 		w.WriteHeader(http.StatusNoContent)
