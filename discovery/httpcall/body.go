@@ -21,6 +21,9 @@ func (b *body) Read(p []byte) (int, error) {
 	case err == nil:
 		return n, nil
 	case err == io.EOF:
+		if b.call.pool.old.Load() {
+			_ = b.ReadCloser.Close() // HTTP/2 then knows that its connection is idle
+		}
 		b.call.tell(caller.Answered)
 		return n, io.EOF
 	}

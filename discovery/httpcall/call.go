@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"maps"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"sync/atomic"
 	"time"
@@ -24,8 +26,10 @@ type call struct {
 	ctx       context.Context // of what is sent: it ends at the deadline
 	cancel    context.CancelFunc
 	header    http.Header // of what is sent
-	values    [3]string   // that the header got from here
+	values    [4]string   // that the header got from here
 	first     attempt
+	now       *attempt     // the last one
+	pool      *pool        // that it was sent by
 	named     http.Request // what a response is to: the request as it came, for PickOf
 	origin    origin
 	pick      caller.Pick // that of the response
@@ -36,8 +40,11 @@ type call struct {
 
 // attempt is what is sent. Each has its own: net/http may still write one that failed.
 type attempt struct {
-	req http.Request
-	to  url.URL
+	req   http.Request
+	to    url.URL
+	feed  feed // of its body
+	stage atomic.Int32
+	held  atomic.Pointer[link]
 }
 
 type callKey struct{}
@@ -76,13 +83,15 @@ func (c *call) run() (*http.Response, error) {
 		c.took = c.guard.Took()
 		outcome := c.outcomeOf(resp, err)
 		if outcome == caller.Answered {
+			c.guard.Began(c.took)
 			return c.answer(resp), nil
 		}
 		c.guard.Done(ctx, outcome, c.took)
 		stop := c.again(ctx, resp, outcome)
 		if stop == nil {
+			c.now.letGo()
 			if resp != nil {
-				_ = resp.Body.Close() // nobody reads it
+				drop(resp)
 			}
 			continue
 		}
@@ -111,11 +120,15 @@ func (c *call) address(ctx context.Context) {
 	before := c.req.Header
 	lane := baggage.Out(ctx, c.transport.guard.Lane(ctx), before[baggage.Header])
 	parent, state := trace.Out(ctx)
-	if lane == "" && parent == "" && before != nil && before[baggage.Header] == nil {
+	retry := c.guard.Again(ctx)
+	if lane == "" && parent == "" && !retry && before != nil && before[baggage.Header] == nil {
 		c.header = before
 		return
 	}
 	room := len(before) + 1
+	if retry {
+		room++
+	}
 	if parent != "" {
 		room += 2
 	}
@@ -125,6 +138,9 @@ func (c *call) address(ctx context.Context) {
 	if parent != "" {
 		c.set(1, trace.Header, parent)
 		c.set(2, trace.StateHeader, state)
+	}
+	if retry {
+		c.set(3, guard.RetryHeader, "1")
 	}
 }
 
@@ -144,10 +160,14 @@ func (c *call) send() (*http.Response, error) {
 	if again {
 		a = &attempt{}
 	}
-	pool := c.transport.poolFor(c.req.URL.Host, c.guard.Pick.Number)
+	c.now, c.pool = a, c.transport.poolFor(c.req.URL.Host, c.guard.Pick.Number)
 	a.to = *c.req.URL
-	a.to.Host = pool.text(c.guard.Pick.Instance.Address)
-	a.req = *c.req.WithContext(c.ctx)
+	a.to.Host = c.pool.text(c.guard.Pick.Instance.Address)
+	ctx := c.ctx
+	if much := sendsMuch(c.req); much || a.to.Scheme == "https" {
+		ctx = httptrace.WithClientTrace(ctx, a.trace(much))
+	}
+	a.req = *c.req.WithContext(ctx)
 	a.req.URL, a.req.Header = &a.to, c.header
 	a.req.Host = cmp.Or(c.req.Host, c.req.URL.Host)
 	if again {
@@ -157,10 +177,33 @@ func (c *call) send() (*http.Response, error) {
 	if again && c.req.GetBody != nil {
 		var err error
 		if a.req.Body, err = c.req.GetBody(); err != nil {
+			a.feed.spoiled.Store(true)
 			return nil, err
 		}
 	}
-	return pool.send.RoundTrip(&a.req)
+	if !mayWait(c.req) {
+		return c.pool.send.RoundTrip(&a.req)
+	}
+	a.watch()
+	return a.inTime(c.ctx, c.pool.send)
+}
+
+// dropped is how long an answer may be that nobody reads, so that its connection is
+// kept.
+const dropped = 4 << 10
+
+// drop ends an answer that another attempt replaces. A connection whose answer was not
+// read cannot be used again, and who answers 503 under load should not be connected to
+// anew for each; the next attempt waits for none of it. It ends with the call.
+func drop(resp *http.Response) {
+	if resp.ContentLength < 0 || resp.ContentLength > dropped {
+		_ = resp.Body.Close() // nobody reads it
+		return
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+	}()
 }
 
 // again picks for another attempt, or says why there is none.
@@ -172,7 +215,7 @@ func (c *call) again(ctx context.Context, resp *http.Response, outcome caller.Ou
 		return guard.Pointless
 	case outcome != caller.Unreachable && !idempotent(c.req):
 		return guard.NotIdempotent
-	case c.req.Body != nil && c.req.Body != http.NoBody && c.req.GetBody == nil:
+	case hasBody(c.req) && c.req.GetBody == nil:
 		return guard.NoBody
 	}
 	return c.guard.Next(ctx)
@@ -184,6 +227,9 @@ func (c *call) answer(resp *http.Response) *http.Response {
 	c.origin, c.pick = origin{c.req.Context(), c}, c.guard.Pick
 	c.named = *c.req.WithContext(&c.origin)
 	resp.Request = &c.named
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		c.now.held.Store(nil) // the connection is its owner's now, and stays patient
+	}
 	if resp.Body == http.NoBody || resp.StatusCode == http.StatusSwitchingProtocols {
 		c.tell(caller.Answered)
 		return resp
@@ -202,8 +248,14 @@ func (c *call) tell(o caller.Outcome) {
 	c.end()
 }
 
+// end lets go what the call has. The connections of a pool that is in use no longer are
+// closed when their last call ends.
 func (c *call) end() {
 	if c.cancel != nil {
 		c.cancel()
+	}
+	c.now.letGo()
+	if c.pool.old.Load() {
+		c.pool.close()
 	}
 }

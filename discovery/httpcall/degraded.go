@@ -15,7 +15,8 @@ const DegradedHeader = "Dispatch-Degraded"
 
 // Degraded answers a request whose service cannot, from memory: nothing limits it.
 // why is a *guard.Open, a *route.NoMatch or an *Error. The body of the request is
-// gone. Without a response, or with an error, the call ends as it did.
+// gone. Without a response, or with an error, the call ends as it did. The response and
+// its header are copied, so they may be those of other calls too; a body may not.
 type Degraded func(req *http.Request, why error) (*http.Response, error)
 
 // DegradedOf is why a response is a degraded value; empty if it is none. A service
@@ -62,8 +63,11 @@ func reasonOf(why error) string {
 	return ""
 }
 
-// flagged fills in what http.RoundTripper promises.
-func flagged(resp *http.Response, req *http.Request, reason string) *http.Response {
+// flagged is a copy of a value with what http.RoundTripper promises.
+func flagged(value *http.Response, req *http.Request, reason string) *http.Response {
+	copied := *value
+	resp := &copied
+	resp.Header = value.Header.Clone()
 	if resp.Header == nil {
 		resp.Header = http.Header{}
 	}

@@ -11,11 +11,7 @@ const userTimeout = 0x12
 
 // endSilence makes a connection fail when what was sent is not acknowledged for so
 // long: a cut network is found before a deadline that is further away.
-func endSilence(conn net.Conn, after time.Duration) {
-	tcp, ok := conn.(*net.TCPConn)
-	if !ok {
-		return
-	}
+func endSilence(tcp *net.TCPConn, after time.Duration) {
 	raw, err := tcp.SyscallConn()
 	if err != nil {
 		return // it is closed

@@ -8,4 +8,4 @@ import (
 )
 
 // endSilence is for Linux; elsewhere keep-alive probes and deadlines find a cut network.
-func endSilence(net.Conn, time.Duration) {}
+func endSilence(*net.TCPConn, time.Duration) {}

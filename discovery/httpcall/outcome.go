@@ -2,12 +2,12 @@ package httpcall
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
 
 	"dispatch.example/dispatch/discovery/caller"
+	"dispatch.example/dispatch/discovery/outlier"
 )
 
 // outcomeOf is what an attempt, or the body of its answer, says about the instance.
@@ -22,9 +22,11 @@ func (c *call) outcomeOf(resp *http.Response, err error) caller.Outcome {
 	switch gone := c.req.Context().Err(); {
 	case gone != nil && !errors.Is(gone, context.DeadlineExceeded):
 		return caller.Canceled
+	case c.now.feed.starved(), outlier.OwnFault(err):
+		return caller.Canceled
 	case c.ctx.Err() != nil:
 		return caller.Silent
-	case unsent(err):
+	case c.unsent(err):
 		return caller.Unreachable
 	case timeout != nil && timeout.Timeout(): // of the base
 		return caller.Silent
@@ -44,18 +46,20 @@ func passing(status int) bool {
 }
 
 // unsent says whether there was no connection, so that nothing was sent. A connection
-// to a server that cannot prove its name is none.
-func unsent(err error) bool {
+// to a server that cannot prove its name is none. What net/http itself sent before on
+// one that broke could be sent again, or it had not begun anew.
+func (c *call) unsent(err error) bool {
+	switch c.now.stage.Load() {
+	case asked:
+		return true
+	case got:
+		return false
+	}
 	if _, ok := errors.AsType[*unconnected](err); ok {
 		return true
 	}
-	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" { // of a base that is not ours
-		return true
-	}
-	_, name := errors.AsType[*tls.CertificateVerificationError](err)
-	_, plain := errors.AsType[tls.RecordHeaderError](err)
-	_, alert := errors.AsType[tls.AlertError](err)
-	return name || plain || alert
+	op, ok := errors.AsType[*net.OpError](err) // of a base that is not ours
+	return ok && op.Op == "dial"
 }
 
 // idempotent says whether a request may be sent twice although the first may have

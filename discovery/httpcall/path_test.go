@@ -66,29 +66,32 @@ func TestTraceTravels(t *testing.T) {
 	}
 }
 
-// A request that is a retry is not multiplied by the next hop. The edge believes nobody.
+// A failure at the end of a chain is tried again by the hop before it, and once more for
+// each hop whose own attempt then failed, however many: the mark of a retry travels.
 func TestRetriesDoNotMultiplyOverHops(t *testing.T) {
 	t.Parallel()
 	var last atomic.Int64
-	down := func() discovery.Instance {
-		return serving(t, "stock", "prod", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	level := []discovery.Instance{}
+	for range 2 {
+		level = append(level, serving(t, "order-core", "prod", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			last.Add(1)
-			w.WriteHeader(http.StatusServiceUnavailable)
-		}))
-	}
-	_, _, toStock := calling(t, guard.Settings{}, down(), down())
-	hop := func() discovery.Instance {
-		return serving(t, "order-core", "prod", Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			req, _ := http.NewRequestWithContext(r.Context(), http.MethodGet, "http://stock/", nil)
-			if resp, err := toStock.Do(req); err == nil {
-				_ = resp.Body.Close()
-			}
 			w.WriteHeader(http.StatusServiceUnavailable)
 		})))
 	}
-	_, _, client := calling(t, guard.Settings{}, hop(), hop())
-	if got := textOf(client.Get("http://order-core/")); got != "" || last.Load() != 3 {
-		t.Errorf("%q; the last hop was asked %d times, want 2 for the first attempt and 1 for the retry", got, last.Load())
+	for hops, want := range []int64{2, 3, 4, 5} {
+		_, _, client := calling(t, guard.Settings{}, level...)
+		last.Store(0)
+		if got := textOf(client.Get("http://order-core/")); got != "" || last.Load() != want {
+			t.Errorf("%q; behind %d hops the last was asked %d times, want %d", got, hops, last.Load(), want)
+		}
+		level = nil
+		for range 2 {
+			level = append(level, serving(t, "order-core", "prod", Middleware(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				req, _ := http.NewRequestWithContext(r.Context(), http.MethodGet, "http://order-core/", nil)
+				_ = textOf(client.Do(req))
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}))))
+		}
 	}
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.Header.Set(guard.RetryHeader, "1")

@@ -21,9 +21,6 @@ const (
 	idleFor = 90 * time.Second
 	// maxIdle connections to one instance are kept: as many as calls at one time.
 	maxIdle = 64
-	// silentFor is how long the other side of a connection may leave unacknowledged what
-	// was sent, or take nothing. Without it Linux sends again for a quarter of an hour.
-	silentFor = 3 * time.Second
 )
 
 // probes find a peer that is gone while a call waits for its answer, in 8 s.
@@ -45,6 +42,7 @@ func defaultBase() *http.Transport {
 type pool struct {
 	number uint64
 	send   http.RoundTripper
+	old    atomic.Bool // newer rules have another pool
 
 	mu    sync.RWMutex // guards texts
 	texts map[discovery.Address]string
@@ -114,8 +112,12 @@ func limited(dial dialer) dialer {
 		if err != nil {
 			return nil, &unconnected{err}
 		}
-		endSilence(conn, silentFor)
-		return conn, nil
+		tcp, ok := conn.(*net.TCPConn)
+		if !ok {
+			return conn, nil
+		}
+		endSilence(tcp, silentFor)
+		return &link{TCPConn: tcp}, nil
 	}
 }
 
@@ -155,8 +157,8 @@ func limit(t *http.Transport) {
 }
 
 // poolFor is the pool for a pick. Rules that are newer than the pool replace it:
-// its idle connections are closed now, the others when their calls have ended. A
-// pick by older rules, that was made a moment ago, uses the new one.
+// its idle connections are closed now, the others when their calls have ended, and after
+// idleFor at the latest. A pick by older rules, that was made a moment ago, uses the new one.
 func (t *Transport) poolFor(service string, number uint64) *pool {
 	all := t.poolsOf(service)
 	now := all.now.Load()
@@ -170,6 +172,7 @@ func (t *Transport) poolFor(service string, number uint64) *pool {
 	}
 	next := newPool(t.base, service, number)
 	all.now.Store(next)
+	now.old.Store(true)
 	now.close()
 	return next
 }

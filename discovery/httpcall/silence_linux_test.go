@@ -1,8 +1,11 @@
 package httpcall
 
 import (
+	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,5 +39,21 @@ func TestSilentPeerOnAKeptConnection(t *testing.T) {
 	t.Logf("found in %s", took)
 	if text != "two" || p.outcomes() != "answered unreachable answered" || took < 2*time.Second || took > 5*time.Second {
 		t.Errorf("%q after %s, outcomes %s", text, took, p.outcomes())
+	}
+}
+
+// A live server that takes nothing for six seconds gets the whole of a large body.
+func TestBusyPeerIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	const size = 30 << 20
+	srv := serving(t, "order-core", "prod", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		<-time.After(6 * time.Second)
+		n, err := io.Copy(io.Discard, r.Body)
+		_, _ = fmt.Fprint(w, n, err)
+	}))
+	p, _, client := calling(t, guard.Settings{Deadline: 30 * time.Second}, srv)
+	got := textOf(client.Post("http://order-core/", "text/plain", strings.NewReader(strings.Repeat("x", size))))
+	if got != fmt.Sprint(size, nil) || p.outcomes() != "answered" {
+		t.Errorf("%.200s, outcomes %s", got, p.outcomes())
 	}
 }

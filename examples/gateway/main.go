@@ -68,7 +68,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: httpcall.StripBaggage(httpcall.Middleware(proxy(calls, log))), ReadHeaderTimeout: 5 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+	server := &http.Server{Handler: httpcall.StripBaggage(httpcall.Middleware(proxy(calls, log))), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return calls.Run(ctx) })
 	group.Go(func() error {

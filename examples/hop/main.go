@@ -194,7 +194,7 @@ func port(l net.Listener) uint16 { return uint16(l.Addr().(*net.TCPAddr).Port) }
 
 // serve answers until ctx ends, and then what is under way.
 func serve(ctx context.Context, l net.Listener, h http.Handler) error {
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second}
 	done := make(chan error, 1)
 	go func() {
 		<-ctx.Done()
