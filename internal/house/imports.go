@@ -45,7 +45,7 @@ var places = []place{
 	{dir: "internal/testenv", tier: program, only: "internal/testenv"},
 	{dir: "internal/house", tier: program, only: "internal/house", std: true},
 	{dir: "bench", tier: program},
-	{dir: "e2e", tier: program + 1}, // starts the programs and, outside of tests too, their servers
+	{dir: "e2e", tier: program + 1},    // starts the programs and, outside of tests too, their servers
 	{dir: "drills", tier: program + 1}, // like e2e
 	{dir: "export", tier: 2, only: "internal/fault internal/signed domain whitelist policy discovery"},
 	{dir: "examples", tier: 3},
