@@ -166,9 +166,10 @@ func TestTooLittleTime(t *testing.T) {
 	slow := serve(t, "order-core", "prod", func(ctx context.Context) error {
 		select {
 		case <-time.After(10 * time.Millisecond):
+			return nil
 		case <-ctx.Done():
+			return ctx.Err()
 		}
-		return nil
 	})
 	p, d, client := calling(t, guard.Settings{}, slow.Instance)
 	onward := serve(t, "order-core", "prod", func(ctx context.Context) error {
