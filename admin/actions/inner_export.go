@@ -31,7 +31,7 @@ func (a *Actions) ExportEnvoy(ctx context.Context, _ Actor, service, env, region
 	}
 	if len(out.Files) == 1 { // clusters alone
 		return export.Export{}, fault.New(fault.NotFound, "no_rule", "callers of %s follow no rule like that", a.Region).
-			WithHint("GET /api/v1/rules shows all of them; without a rule calls go to the caller's own cluster, which is another for each Envoy")
+			WithHint("dispatchctl rules show lists all of them; without a rule calls go to the caller's own cluster, which is another for each Envoy")
 	}
 	if partial := away(v); len(partial) > 0 {
 		for _, why := range named(partial) {

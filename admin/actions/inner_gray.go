@@ -40,6 +40,8 @@ type InnerGray struct {
 	Direct   bool            `json:"direct,omitempty" doc:"the kill switch is thrown: shares do not count"`
 	Back     []fault.Problem `json:"back,omitempty" doc:"what taking everything back would break now"`
 	Confirm  string          `json:"confirm" doc:"what must be typed to abort"`
+	File     string          `json:"file,omitempty" doc:"of the rule in Git"`
+	Own      string          `json:"own_fallback,omitempty" doc:"the rule's own fallback, which Finish leaves out"`
 	Finish   string          `json:"finish,omitempty" doc:"once it has everything: the rule that ends the gray, for Git"`
 	Measure  string          `json:"measure" doc:"asks Prometheus what part of all calls the callers sent to the new version in the last minute"`
 }
@@ -103,7 +105,10 @@ func (a *Actions) innerGray(h rulesHead, g rules.Gray) InnerGray {
 			}
 		}
 	}
-	out.Back = a.behind(h, g)
+	out.Back, out.File = a.behind(h, g), rule.File
+	if own := rule.Fallback; own != nil && own.Version != g.Version {
+		out.Own = own.Version
+	}
 	if g.Next() == 0 {
 		rule.Updated = a.second()
 		rule.Strategy, rule.Fallback = rules.Strategy{Version: g.Version, Weight: 100}, &rules.Fallback{Version: rule.Strategy.Version}

@@ -11,15 +11,27 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"dispatch.example/dispatch/internal/fault"
 )
 
 // change is what every write has.
 type change struct {
-	Reason  string `required:"" help:"Why; people read it in the audit trail."`
+	Reason  string `required:"" help:"Why, in 3 characters or more; people read it in the audit trail."`
 	Confirm string `placeholder:"NAME" help:"The name of what is changed, instead of typing it at the terminal."`
 	Key     string `placeholder:"KEY" help:"Idempotency-Key, to ask again when an answer was lost (default: a new one)."`
+}
+
+// minReason is what the server takes for a reason, in characters.
+const minReason = 3
+
+// Validate refuses a reason that the server would refuse, before anybody is asked.
+func (c change) Validate() error {
+	if utf8.RuneCountInString(c.Reason) < minReason || strings.TrimSpace(c.Reason) == "" {
+		return fmt.Errorf("--reason: %q is no reason: write %d characters or more", c.Reason, minReason)
+	}
+	return nil
 }
 
 // deed is one write. word is what a person types to confirm it. Where the server

@@ -2,10 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
+
+	"dispatch.example/dispatch/internal/fault"
 )
 
 type exportCmd struct {
@@ -25,7 +29,7 @@ type rulesExportCmd struct {
 	Service string `help:"Only this service (default: all that have a rule)."`
 	Env     string `help:"Only this environment (default: all)."`
 	Region  string `help:"Refuse if the server keeps another region."`
-	Dir     string `type:"path" default:"." help:"Folder to write into."`
+	Dir     string `type:"path" help:"Folder to write into (default: none, all files are printed)."`
 }
 
 // Run writes the files and says what Envoy does otherwise.
@@ -39,7 +43,8 @@ func (c *rulesExportCmd) Run(ctx context.Context, p *program) error {
 	return p.export(ctx, "/rules/export/"+c.Form+"?"+q.Encode(), c.Dir, "note:")
 }
 
-// export asks for files, writes them into a folder and prints the notes, each after
+// export asks for files, writes them into a folder, or to standard output where there
+// is none, and prints the notes, each after
 // a word of its own.
 func (p *program) export(ctx context.Context, path, dir, word string) error {
 	var v struct {
@@ -58,8 +63,14 @@ func (p *program) export(ctx context.Context, path, dir, word string) error {
 	}
 	text := ""
 	for _, f := range v.Files {
+		if dir == "" {
+			text += "---\n# " + f.Name + "\n" + f.Text
+			continue
+		}
 		path := filepath.Join(dir, filepath.Base(f.Name)) // whatever the server calls it, it stays in the folder
-		if err := os.WriteFile(path, []byte(f.Text), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(f.Text), 0o600); errors.Is(err, fs.ErrNotExist) {
+			return fault.New(fault.NotFound, "no_folder", "there is no folder %s; nothing was written", dir).WithHint("mkdir -p " + dir)
+		} else if err != nil {
 			return fmt.Errorf("write export: %w", err)
 		}
 		text += path + "\n"

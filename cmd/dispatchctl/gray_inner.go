@@ -47,24 +47,27 @@ func (r innerRef) path() string {
 
 // innerGray is a gray as the server shows it.
 type innerGray struct {
-	Region   string    `json:"region"`
-	Service  string    `json:"service"`
-	Env      string    `json:"env"`
-	Version  string    `json:"version"`
-	From     string    `json:"from"`
-	Share    int       `json:"share"`
-	Steps    []int     `json:"steps"`
-	Step     int       `json:"step"`
-	Next     int       `json:"next"`
-	ByKey    bool      `json:"by_key"`
-	Without  bool      `json:"without_fallback"`
-	Since    time.Time `json:"since"`
-	By       string    `json:"by"`
-	Problem  string    `json:"problem"`
-	Direct   bool      `json:"direct"`
-	Confirm  string    `json:"confirm"`
-	Finish   string    `json:"finish"`
-	Measure  string    `json:"measure"`
+	Region   string          `json:"region"`
+	Service  string          `json:"service"`
+	Env      string          `json:"env"`
+	Version  string          `json:"version"`
+	From     string          `json:"from"`
+	Share    int             `json:"share"`
+	Steps    []int           `json:"steps"`
+	Step     int             `json:"step"`
+	Next     int             `json:"next"`
+	ByKey    bool            `json:"by_key"`
+	Without  bool            `json:"without_fallback"`
+	Since    time.Time       `json:"since"`
+	By       string          `json:"by"`
+	Problem  string          `json:"problem"`
+	Direct   bool            `json:"direct"`
+	Confirm  string          `json:"confirm"`
+	File     string          `json:"file"`
+	Own      string          `json:"own_fallback"`
+	Finish   string          `json:"finish"`
+	Measure  string          `json:"measure"`
+	Back     []fault.Problem `json:"back"`
 	Versions []struct {
 		Version   string  `json:"version"`
 		Share     float64 `json:"share"`
@@ -102,6 +105,9 @@ func (g innerGray) String() string {
 		fmt.Fprintf(&b, "next     dispatchctl gray inner finish %s prints the rule for Git\n", g.name())
 	}
 	fmt.Fprintf(&b, "back     dispatchctl gray inner abort %s\n", g.name())
+	for _, w := range g.Back {
+		fmt.Fprintf(&b, "but      %s\n", w)
+	}
 	return b.String()
 }
 
@@ -169,6 +175,13 @@ func (c *innerGrayStartCmd) Run(ctx context.Context, p *program) error {
 		body: c.body(c.Reason, "")})
 }
 
+// warn prints what was done all the same, or would be.
+func (p *program) warn(all []fault.Problem) {
+	for _, w := range all {
+		fmt.Fprintln(p.log, "warning:", printable(w.String()))
+	}
+}
+
 // grow makes a change that a gray survives, and prints the card.
 func (r innerRef) grow(ctx context.Context, p *program, by change, d deed) error {
 	var out rulesApplied
@@ -176,9 +189,7 @@ func (r innerRef) grow(ctx context.Context, p *program, by change, d deed) error
 	if err != nil {
 		return err
 	}
-	for _, w := range out.Warnings {
-		fmt.Fprintln(p.log, "warning:", printable(w.String()))
-	}
+	p.warn(out.Warnings)
 	if out.Number == 0 {
 		return p.show(answer, "it is so already; nothing was published\n")
 	}
@@ -236,10 +247,11 @@ func (c *innerGrayStepCmd) Run(ctx context.Context, p *program) error {
 	}
 	what := fmt.Sprintf("%s takes %d %% of the calls to %s instead of %d %%", seen.Version, to, c.Rule, seen.Share)
 	return c.grow(ctx, p, c.change, deed{what: what, word: c.Rule.service, path: c.path() + "/step", body: struct {
-		Reason string `json:"reason"`
-		Expect int    `json:"expect"`
-		To     int    `json:"to,omitempty"`
-	}{c.Reason, seen.Share, c.To}})
+		Reason  string `json:"reason"`
+		Expect  int    `json:"expect"`
+		Version string `json:"version"`
+		To      int    `json:"to,omitempty"`
+	}{c.Reason, seen.Share, seen.Version, c.To}})
 }
 
 type innerGrayAbortCmd struct {
@@ -255,14 +267,23 @@ func (c *innerGrayAbortCmd) Run(ctx context.Context, p *program) error {
 			Confirm string `json:"confirm"`
 		}{c.Reason, typed}
 	}
+	what := fmt.Sprintf("Nobody calls the new version of %s any more", c.Rule)
+	if p.asks && c.Confirm == "" {
+		var seen innerGray
+		if _, err := p.get(ctx, c.path(), &seen); err == nil { // one that cannot be read can be taken back
+			p.warn(seen.Back)
+			what = fmt.Sprintf("%s, at %d %%, gets no more calls to %s, and %s has what the rule in Git gives it", seen.Version, seen.Share, c.Rule, seen.From)
+		}
+	}
 	var out rulesApplied
-	answer, err := c.send(ctx, p, deed{what: fmt.Sprintf("Nobody calls the new version of %s any more", c.Rule), word: c.Rule.service, path: c.path() + "/abort", confirmed: body,
+	answer, err := c.send(ctx, p, deed{what: what, word: c.Rule.service, path: c.path() + "/abort", confirmed: body,
 		preview: func(ctx context.Context, p *program) (string, error) {
 			return p.wordOf(ctx, request{method: http.MethodPost, path: c.path() + "/abort", body: body("")})
 		}}, &out)
 	if err != nil {
 		return err
 	}
+	p.warn(out.Warnings)
 	if out.Number == 0 {
 		return p.show(answer, "no version grows there; nothing was published\n")
 	}
@@ -282,6 +303,9 @@ func (c *innerGrayFinishCmd) Run(ctx context.Context, p *program) error {
 		return fault.New(fault.Conflict, "not_finished", "%s takes %d %% of the calls to %s, not all", g.Version, g.Share, c.Rule).
 			WithHint("dispatchctl gray inner step " + g.name())
 	}
-	fmt.Fprintln(p.log, "put this into Git in place of the rule; the pipeline's rules apply ends the gray, and no call moves")
+	fmt.Fprintln(p.log, printable("put this into Git in place of "+or(g.File, "the rule")+"; the pipeline's rules apply ends the gray, and no call moves"))
+	if g.Own != "" {
+		fmt.Fprintln(p.log, printable("it drops the fallback "+g.Own+", and keeps "+g.From+" as the one"))
+	}
 	return p.show(answer, printable(g.Finish))
 }

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 )
@@ -38,11 +41,13 @@ back     dispatchctl gray inner abort pay-core/prod
 			"POST /api/v1" + at + "/approve", `{"reason":"seen","version":"2.11","steps":[50,100],"digest":"d1"}`},
 		"step, after a look at what it is": {"step pay-core/prod --reason grow", "pay-core\n", map[string]string{"POST " + at + "/step": applied, "GET " + at: grayAt20},
 			printed{0, "rules v8; callers follow within 2 s\n" + card, card + "2.11 takes 50 % of the calls to pay-core/prod instead of 20 %, on SERVER\ntype pay-core to do it: warning: w1\n"},
-			"POST /api/v1" + at + "/step", `{"reason":"grow","expect":20}`},
+			"POST /api/v1" + at + "/step", `{"reason":"grow","expect":20,"version":"2.11"}`},
 		"a step back": {"step pay-core/prod --to 5 --reason slow --confirm pay-core", "", map[string]string{"POST " + at + "/step": applied, "GET " + at: grayAt20},
-			printed{0, "rules v8; callers follow within 2 s\n" + card, "warning: w1\n"}, "POST /api/v1" + at + "/step", `{"reason":"slow","expect":20,"to":5}`},
+			printed{0, "rules v8; callers follow within 2 s\n" + card, "warning: w1\n"}, "POST /api/v1" + at + "/step", `{"reason":"slow","expect":20,"version":"2.11","to":5}`},
 		"abort": {"abort pay-core/prod --reason slow --confirm prod/pay-core", "", map[string]string{"POST " + at + "/abort": applied},
-			printed{0, "rules v8: pay-core/prod as Git has it; callers follow within 2 s\n", ""}, "POST /api/v1" + at + "/abort", `{"reason":"slow","confirm":"prod/pay-core"}`},
+			printed{0, "rules v8: pay-core/prod as Git has it; callers follow within 2 s\n", "warning: w1\n"}, "POST /api/v1" + at + "/abort", `{"reason":"slow","confirm":"prod/pay-core"}`},
+		"finish": {"finish pay-core/prod", "", map[string]string{"GET " + at: strings.NewReplacer(`"share":20`, `"share":100,"file":"pay-core.yaml","own_fallback":"2.9","finish":"service: pay-core\n"`).Replace(grayAt20)},
+			printed{0, "service: pay-core\n", "put this into Git in place of pay-core.yaml; the pipeline's rules apply ends the gray, and no call moves\nit drops the fallback 2.9, and keeps 2.10 as the one\n"}, "", ""},
 		"finish too early": {"finish pay-core/prod", "", map[string]string{"GET " + at: grayAt20},
 			printed{1, "", "dispatchctl: 2.11 takes 20 % of the calls to pay-core/prod, not all\ntry: dispatchctl gray inner step pay-core/prod\n"}, "", ""},
 		"no environment": {"show pay-core", "", nil, printed{exitUsage, "", "dispatchctl: "}, "", ""},
@@ -68,5 +73,31 @@ back     dispatchctl gray inner abort pay-core/prod
 				t.Errorf("asked %+v", asked.all())
 			}
 		})
+	}
+}
+
+// Who sits at a terminal reads what an abort would break before they type.
+func TestAnAbortSaysFirstWhatItBreaks(t *testing.T) {
+	t.Parallel()
+	gone := strings.Replace(grayAt20, `"direct":true`, `"back":[{"detail":"nobody has 2.10","hint":"bring it back first"}]`, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		body, _ := io.ReadAll(r.Body) // a broken body compares as different
+		switch {
+		case r.Method == http.MethodGet:
+			_, _ = io.WriteString(w, gone)
+		case strings.Contains(string(body), `"confirm":""`):
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			_, _ = io.WriteString(w, `{"code":"confirm_mismatch","detail":"no","data":{"confirm":"prod/pay-core"}}`)
+		default:
+			_, _ = io.WriteString(w, `{"number":8}`)
+		}
+	}))
+	t.Cleanup(server.Close)
+	got := ctl(t, server.URL, streams{in: strings.NewReader("prod/pay-core\n"), asks: true}, "gray", "inner", "abort", "pay-core/prod", "--reason", "slow")
+	printedIs(t, got, printed{0, "rules v8: pay-core/prod as Git has it; callers follow within 2 s\n", "warning: nobody has 2.10 (bring it back first)\n" +
+		"2.11, at 20 %, gets no more calls to pay-core/prod, and 2.10 has what the rule in Git gives it, on " + server.URL + "\ntype prod/pay-core to do it: "})
+	if got := ctl(t, server.URL, streams{}, "gray", "inner", "show", "pay-core/prod"); !strings.Contains(got.out, "but      nobody has 2.10 (bring it back first)\n") {
+		t.Errorf("show prints\n%s", got.out)
 	}
 }

@@ -315,6 +315,10 @@ func TestTheSwitchIsConfirmedByRegionAndEnvironment(t *testing.T) {
 	var bodies notes[string]
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
+		if r.Method == http.MethodGet {
+			_, _ = io.WriteString(w, `{"grays":[`+grayAt20+`]}`)
+			return
+		}
 		bodies.take(strings.TrimSpace(string(body)))
 		if strings.Contains(string(body), `"confirm":""`) {
 			w.WriteHeader(http.StatusUnprocessableEntity)
@@ -325,7 +329,7 @@ func TestTheSwitchIsConfirmedByRegionAndEnvironment(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	got := ctl(t, s.URL, streams{asks: true, in: strings.NewReader("prod/cn-hangzhou\n")}, "rules", "switch", "direct", "--reason", "burns")
-	if got.exit != 0 || !strings.Contains(got.log, "type prod/cn-hangzhou to do it: ") {
+	if got.exit != 0 || !strings.Contains(got.log, "type prod/cn-hangzhou to do it: ") || !strings.Contains(got.log, "warning: 2.11 grows by pay-core/prod and takes 20 %; while the switch is thrown") {
 		t.Errorf("exit %d\n%s%s", got.exit, got.out, got.log)
 	}
 	want := []string{`{"direct":true,"reason":"burns","confirm":""}`, `{"direct":true,"reason":"burns","confirm":"prod/cn-hangzhou"}`}
@@ -352,12 +356,12 @@ func TestCommandLinesOfRulesThatAskNothing(t *testing.T) {
 		"rules diff " + full + "/none":             "rules diff --help",
 		"rules apply " + full:                      "--reason",
 		"rules approve " + full + " --reason seen": "--digest",
-		"rules switch off --reason x":              `"direct"`,
+		"rules switch off --reason why":            `"direct"`,
 		"services show":                            "<name>",
 		"services accept order-core x":             "--reason",
 		"explain call":                             "<id>",
 		"map x":                                    "unexpected argument x",
-		"token create ci root --reason x":          `"pipeline"`,
+		"token create ci root --reason why":        `"pipeline"`,
 	} {
 		got := ctl(t, server, streams{}, strings.Fields(args)...)
 		if got.exit != exitUsage || got.out != "" || !strings.Contains(got.log, want) {
@@ -382,7 +386,7 @@ func TestInnerAnswersDoNotCommandTheTerminal(t *testing.T) {
 		"POST /rules/lint":   `{"region":"` + evil + `","changes":[{"service":"` + evil + `","kind":"added","after":"` + evil + `"}],"warnings":[{"file":"` + evil + `","detail":"` + evil + `"}]}`,
 	})
 	for _, args := range []string{"services", "services show a", "services show b", "services queue", "map", "rules", "explain call x", "rules lint " + dir, "rules diff " + dir,
-		"rules apply " + dir + " --reason x", "services isolate a b --reason x"} {
+		"rules apply " + dir + " --reason why", "services isolate a b --reason why"} {
 		got := ctl(t, server, streams{}, strings.Fields(args)...)
 		if strings.ContainsAny(got.out+got.log, "\x1b\u202e\r") || !strings.Contains(got.out+got.log, "·[2J·") {
 			t.Errorf("%s prints\n%q", args, got.out+got.log)

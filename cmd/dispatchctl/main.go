@@ -1,6 +1,6 @@
 // Command dispatchctl is the operator's command line. It speaks to the admin API
 // of a control node over HTTP and knows nothing else of the server: no database,
-// no key, no file of its own.
+// no key, no file of its own. trace alone asks nobody: it reads log files.
 //
 //	commands  the table of nouns; one file each: fleet.go, releases.go, …
 //	api       one request: token, deadline, Idempotency-Key, problem+json
@@ -48,7 +48,7 @@ type commands struct {
 	Host     hostCmd     `cmd:"" group:"Changes" help:"Hosts that people may be sent to."`
 	Releases releasesCmd `cmd:"" group:"Changes" help:"List releases, show one, sign an emergency, adopt what is served after a restore."`
 	Override overrideCmd `cmd:"" group:"Changes" help:"What was done on a replica with dispatch override."`
-	Rules    rulesCmd    `cmd:"" group:"Changes" help:"Rules of internal calls: lint, diff, apply, approve, show, switch."`
+	Rules    rulesCmd    `cmd:"" group:"Changes" help:"Rules of internal calls: lint, diff, apply, approve, show, export, switch."`
 	Export   exportCmd   `cmd:"" group:"Changes" help:"Write an app's rules for HAProxy or nginx, or its ranges of buckets."`
 
 	Apps     appsCmd     `cmd:"" group:"Looking" help:"Apps, their regions and endpoints, as they serve."`

@@ -222,9 +222,7 @@ type rulesApplied struct {
 }
 
 func (p *program) showRules(answer []byte, out rulesApplied, region string) error {
-	for _, w := range out.Warnings {
-		fmt.Fprintln(p.log, "warning:", printable(w.String()))
-	}
+	p.warn(out.Warnings)
 	if out.Number == 0 {
 		return p.show(answer, "nothing differs; nothing was published\n")
 	}
@@ -274,6 +272,9 @@ func (c *rulesSwitchCmd) Run(ctx context.Context, p *program) error {
 		what = "Rules, weights and versions count for no caller of the region"
 	}
 	body := func(typed string) any { return switchBody{c.To == "direct", c.Reason, typed} }
+	if c.To == "direct" && p.asks && c.Confirm == "" {
+		p.warnOfGrays(ctx)
+	}
 	var out rulesApplied
 	answer, err := c.send(ctx, p, deed{what: what, word: "REGION", path: "/rules/switch", confirmed: body,
 		preview: func(ctx context.Context, p *program) (string, error) {
@@ -282,10 +283,26 @@ func (c *rulesSwitchCmd) Run(ctx context.Context, p *program) error {
 	if err != nil {
 		return err
 	}
+	p.warn(out.Warnings)
 	if out.Number == 0 {
 		return p.show(answer, "it is so already; nothing was published\n")
 	}
 	return p.show(answer, fmt.Sprintf("rules %s: %s; callers follow within 2 s\n", version(out.Number), map[bool]string{true: "direct", false: "by rules"}[c.To == "direct"]))
+}
+
+// warnOfGrays says before the kill switch is thrown which versions it lets grow. In an
+// emergency nothing waits for it.
+func (p *program) warnOfGrays(ctx context.Context) {
+	var v struct {
+		Grays []innerGray `json:"grays"`
+	}
+	if _, err := p.get(ctx, "/rules/grays", &v); err != nil {
+		return
+	}
+	for _, g := range v.Grays {
+		p.warn([]fault.Problem{{Detail: fmt.Sprintf("%s grows by %s and takes %d %%; while the switch is thrown it takes what its instances are of all", g.Version, g.name(), g.Share),
+			Hint: "dispatchctl gray inner abort " + g.name() + " takes it back instead"}})
+	}
 }
 
 // wordOf is what must be typed: a write that nobody has confirmed is refused with it.

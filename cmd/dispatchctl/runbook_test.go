@@ -18,7 +18,7 @@ func TestTheCommandsOfTheRunbookParse(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	yours := strings.NewReplacer("APP/REGION", "mobile/sh", "APP/POLICY", "mobile/gray", "RELEASE", "7", "N-1", "6", "DIR", dir, "REPLICA", "e1", "…", "x",
+	yours := strings.NewReplacer("APP/REGION", "mobile/sh", "APP/POLICY", "mobile/gray", "RELEASE", "7", "N-1", "6", "DIR", dir, "REPLICA", "e1", "…", "why",
 		"STANDBY", "sh-spare", "SERVICE", "order-core", "NAME", "li", "ID", "1", " N ", " 7 ")
 	found := regexp.MustCompile("(?m)(?:`|^)dispatchctl ([^`\n]+)").FindAllStringSubmatch(string(text), -1)
 	if len(found) < 40 {

@@ -192,7 +192,7 @@ func (g Gray) check(r Rule) findings {
 		f.add("steps", steps, "end at %d, and a gray ends with everything or with nothing", last)
 	}
 	if len(f) == 0 && !slices.Contains(g.Steps, g.Share) {
-		f.add("share", "the shares of a gray are its steps", "%d %% is none of the steps", g.Share)
+		f.add("share", "the shares of a gray are its steps", "%d %% is none of the steps %v", g.Share, g.Steps)
 	}
 	switch own := r.Fallback; {
 	case g.Version == r.Strategy.Version:

@@ -34,8 +34,9 @@ type head struct {
 }
 
 // Verify reads the set of a release after checking signature, deployment and
-// stream, and puts its grays into the rules. Whether its number is newer is the caller's to check. Every failure is a
-// *fault.Error with the code that an edge would give it.
+// stream, and puts its grays into the rules. Whether its number is newer is the
+// caller's to check. Every failure is a *fault.Error with the code that an edge would
+// give it.
 func Verify(s Signed, trust *signed.Trust, deployment, region string) (Set, error) {
 	if len(s.Manifest) > maxManifest {
 		return Set{}, fault.New(fault.TooLarge, "manifest_too_large", "the manifest has %d bytes, more than %d", len(s.Manifest), maxManifest)
@@ -59,7 +60,8 @@ func Verify(s Signed, trust *signed.Trust, deployment, region string) (Set, erro
 	}
 	set, err := decodeSet(h.Rules)
 	if err != nil {
-		return Set{}, fault.New(fault.Invalid, "bad_manifest", "the rules of release %d cannot be read", h.Number).Because(err)
+		return Set{}, fault.New(fault.Invalid, "bad_manifest", "the rules of release %d cannot be read", h.Number).
+			WithHint("they may say what this program is too old to know, such as a gray: build it with a newer discovery package").Because(err)
 	}
 	if err := set.check(); err != nil {
 		return Set{}, err
@@ -88,7 +90,7 @@ func decodeSet(text []byte) (Set, error) {
 func refuseSignature(err error) error {
 	if errors.Is(err, signed.ErrUnknownKey) {
 		return fault.New(fault.Invalid, "unknown_key", "the release is signed by a key that this process does not trust").
-			WithHint("bring the publisher's public keys: dispatch keys export").Because(err)
+			WithHint("bring the publisher's public keys: dispatch keys export --publisher-key-file FILE").Because(err)
 	}
 	return fault.New(fault.Invalid, "bad_signature", "the signature does not hold").Because(err)
 }

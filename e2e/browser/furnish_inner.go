@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"os"
-	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -19,9 +17,7 @@ import (
 	"dispatch.example/dispatch/discovery"
 	"dispatch.example/dispatch/discovery/directory"
 	"dispatch.example/dispatch/discovery/route"
-	"dispatch.example/dispatch/discovery/rules"
 	"dispatch.example/dispatch/discovery/wire"
-	"dispatch.example/dispatch/examples"
 )
 
 // furnishInner lets the demo's services ask for each other and report their load, one
@@ -72,21 +68,8 @@ func (s *Server) furnishInner(ctx context.Context) error {
 // GrownService is the service of the demo of which Furnish lets a version grow.
 const GrownService = "risk-engine"
 
-// grow publishes a rule more than the demo has, and takes two steps of a new version.
+// grow takes two steps of a new version.
 func (s *Server) grow(ctx context.Context) error {
-	names, err := fs.Glob(examples.Files, path.Join(examples.DemoRules, "*.yaml"))
-	if err != nil {
-		return err
-	}
-	files := []rules.File{{Name: GrownService + ".yaml", Text: rules.Rule{Service: GrownService, Updated: time.Now().Truncate(time.Second),
-		Selector: rules.Selector{Cluster: "production", Region: "cn-hangzhou", Env: "prod"}, Strategy: rules.Strategy{Version: "v1.4.0", Weight: 100}}.Text()}}
-	for _, name := range names {
-		text, err := fs.ReadFile(examples.Files, name)
-		if err != nil {
-			return err
-		}
-		files = append(files, rules.File{Name: path.Base(name), Text: string(text)})
-	}
 	if err := s.ruled(ctx); err != nil {
 		return err
 	}
@@ -95,7 +78,6 @@ func (s *Server) grow(ctx context.Context) error {
 		call string
 		body map[string]any
 	}{
-		{"POST /rules", map[string]any{"reason": "a rule for " + GrownService, "files": files}},
 		{at, map[string]any{"reason": "v1.5.0 passed its tests", "version": "v1.5.0"}},
 		{at + "/step", map[string]any{"reason": "an hour without errors", "expect": 5}},
 	} {
