@@ -1,7 +1,7 @@
 // Package breaker stops calls to a service that does not answer in time or fails,
 // and lets a few through after a while to see whether it is well again.
 //
-//	closed ──more than 1 % slow in each of 10 s, or more than 50 % failed in 5 s──► open
+//	closed ──more than 1 % slow for 10 s, or more than 50 % failed in 5 s──► open
 //	open ──30 s──► half-open ──3 probes pass──► closed
 //	                   └──one fails──► open, for another 30 s
 //
@@ -10,16 +10,19 @@
 // that asks State says so.
 //
 // Slow is what took longer than 800 ms. The 10 s are tenths, counted from the first
-// call on; when one is over it is too slow, or not. It opens with a tenth's end, when
+// call on, and looked at when a tenth with calls is over. It opens then, when
 //
-//   - all tenths since the first slow call were too slow,
-//   - first and last slow call of these are 9.5 s apart: what is slow for 9 s touches
-//     ten tenths too, and the half leaves room for a few slow calls among many,
-//   - and there were 100 calls in the last ten tenths.
+//   - there were 100 calls in the last ten tenths, and more than 1 % of them slow,
+//   - first and last slow call are 9.5 s apart: what is slow for 9 s touches ten tenths
+//     too, and the half leaves room for a few slow calls among many,
+//   - and none of the ten was well: at most 1 % slow, and less than a tenth of the slow
+//     calls that it would have by the share of all ten, which are five or more.
 //
-// A tenth without a call breaks nothing and proves nothing: callers that wait for slow
-// answers come in waves. After 5 s without a slow call it begins anew. A call is
-// counted when it ends, so one that hangs is known by its deadline and not before.
+// Few calls prove nothing about a tenth: of ten calls a second one is slow now and
+// then, and callers that wait for slow answers come in waves. But a second in which
+// everything hung, between stray slow calls, does not last. After 10 s without a slow
+// call it begins anew. A call is counted when it ends, so one that hangs is known by
+// its deadline and not before.
 //
 // Failed calls are counted over the last 5 s, by tenths of a second, and looked at
 // whenever a call ends: it opens at once.
@@ -62,7 +65,7 @@ func (s State) String() string { return [...]string{"closed", "open", "half_open
 type Settings struct {
 	Slow      time.Duration // a call that takes longer is slow; default 800 ms
 	SlowShare float64       // more than this part of calls is too much; default 0.01
-	SlowFor   time.Duration // in each tenth of this time; default 10 s
+	SlowFor   time.Duration // for this time; default 10 s
 	SlowCalls int           // at least so many in it; default 100
 
 	FailedShare float64       // more than this part; default 0.5
@@ -99,7 +102,7 @@ type Breaker struct {
 	origin time.Time // of the first call; written before calm is set, then read without mu
 	slow   window
 	failed window
-	first  time.Duration // slow call since when no tenth was well; none: there is none
+	first  time.Duration // slow call since it began anew; none: there is none
 	last   time.Duration // slow call
 	open   bool          // or half-open
 	until  time.Duration // when it becomes half-open
@@ -214,7 +217,7 @@ func (b *Breaker) look(now time.Time) time.Duration {
 	if b.open || t < b.slow.end {
 		return t
 	}
-	if tenth := b.slow.current(); tenth.calls > 0 && b.tooSlow(tenth) {
+	if b.slow.current().calls > 0 && b.tooSlow() {
 		b.trip(b.slow.end)
 		return t
 	}
@@ -223,20 +226,30 @@ func (b *Breaker) look(now time.Time) time.Duration {
 	return t
 }
 
-// tooSlow judges a tenth that is over.
-func (b *Breaker) tooSlow(tenth count) bool {
-	if tenth.share() <= b.opt.SlowShare {
-		b.first = none
+// tellable slow calls are to be expected of a tenth before it can be called well: by
+// chance there are none of five once in 150 tenths.
+const tellable = 5
+
+// tooSlow judges the last ten tenths.
+func (b *Breaker) tooSlow() bool {
+	all := b.slow.sum
+	long := b.opt.SlowFor - b.opt.SlowFor/slowParts/2
+	if all.calls < b.opt.SlowCalls || all.share() <= b.opt.SlowShare || b.last-b.first < long {
 		return false
 	}
-	long := b.opt.SlowFor - b.opt.SlowFor/slowParts/2
-	return b.last-b.first >= long && b.slow.sum.calls >= b.opt.SlowCalls
+	for _, tenth := range b.slow.parts {
+		expected := all.share() * float64(tenth.calls)
+		if expected >= tellable && tenth.share() <= b.opt.SlowShare && float64(tenth.bad) < expected/10 {
+			return false
+		}
+	}
+	return true
 }
 
 // note counts an ordinary call while closed.
 func (b *Breaker) note(failed, slow bool, t time.Duration) {
 	if slow {
-		if b.first == none || t-b.last > b.opt.SlowFor/2 {
+		if b.first == none || t-b.last > b.opt.SlowFor {
 			b.first = t
 		}
 		b.last = max(t, b.last)

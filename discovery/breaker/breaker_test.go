@@ -66,6 +66,8 @@ func TestOpens(t *testing.T) {
 		"99 calls in 10 s":               {[]stretch{{0, 60 * s, 9, 0, 100, s}}, 0},
 		"100 calls in 10 s":              {[]stretch{{0, 12 * s, 10, 0, 100, s}}, 10 * s},
 		"a burst of slow calls":          {[]stretch{{0, s, 1000, 0, 100, s}, {s, 30 * s, 1, 0, 0, 0}}, 0},
+		"7 % of 10 calls a second":       {[]stretch{{0, 60 * s, 10, 0, 7, 2 * s}}, 12 * s},
+		"2 % of 10 calls a second":       {[]stretch{{0, 60 * s, 10, 0, 2, 2 * s}}, 15 * s},
 		"slow and failed":                {[]stretch{{0, 10 * s, 50, 100, 100, 3 * s}}, 19 * s / 50},
 		"51 % of 100 calls in 5 s":       {[]stretch{{0, 5 * s, 20, 51, 0, 0}}, 2500 * ms},
 		"50 % of 100 calls in 5 s":       {[]stretch{{0, 5 * s, 20, 50, 0, 0}}, 0},
@@ -99,13 +101,44 @@ func TestSlowInWaves(t *testing.T) {
 	if s, until := b.State(at(13 * time.Second)); s != Open || !until.Equal(at(43*time.Second)) {
 		t.Errorf("after 10 s of waves: %s until %s", s, until)
 	}
-	b = New(Settings{})
-	for t := time.Duration(0); t < time.Minute; t += 6 * time.Second {
-		wave(b, t)
-		wave(b, t)
+	for between, want := range map[time.Duration]bool{6 * time.Second: true, 11 * time.Second: false} {
+		b = New(Settings{})
+		b.Allow(at(0))
+		opened := false
+		for t := between; t <= time.Minute; t += between {
+			wave(b, t)
+			wave(b, t)
+			s, _ := b.State(at(t + time.Second))
+			opened = opened || s != Closed
+		}
+		if opened != want {
+			t.Errorf("waves with %s of nothing between open: %v", between, opened)
+		}
 	}
-	if s, _ := b.State(at(time.Minute)); s != Closed {
-		t.Errorf("waves with 6 s of nothing between: %s", s)
+}
+
+// What hangs for some seconds does not last, whatever its phase, and although single
+// calls are slow before and after it.
+func TestBurstAmongStraySlowCalls(t *testing.T) {
+	t.Parallel()
+	for _, rate := range []int{500, 1000} {
+		for hangs := time.Second; hangs <= 8*time.Second; hangs += time.Second {
+			for phase := time.Duration(0); phase < time.Second; phase += 100 * ms {
+				b, every := New(Settings{}), time.Second/time.Duration(rate)
+				from := 20*time.Second + phase
+				for now := time.Duration(0); now < time.Minute; now += every {
+					took := ms
+					if now >= from && now < from+hangs || now%(2*time.Second) == 0 {
+						took = time.Second
+					}
+					p, ok := b.Allow(at(now))
+					if !ok {
+						t.Fatalf("%d a second, of which all were slow for %s from %s on: open at %s", rate, hangs, from, now)
+					}
+					b.Done(p, false, took, at(now))
+				}
+			}
+		}
 	}
 }
 

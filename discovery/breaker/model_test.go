@@ -61,49 +61,42 @@ func (m *model) look(t time.Duration) {
 	}
 }
 
-// slowSince looks for a first slow call that is far enough back, with nothing well since.
+// slowSince looks at the ten tenths up to one, and for a first slow call that is far
+// enough back.
 func (m *model) slowSince(at, tenth time.Duration) bool {
-	share := func(n time.Duration) (calls int, share float64) {
-		slow := 0
+	in := func(from, to time.Duration) (calls, slow float64) {
 		for _, c := range m.calls {
-			if c.t/tenth == n {
+			if n := c.t / tenth; n >= from && n <= to {
 				calls++
 				if c.slow {
 					slow++
 				}
 			}
 		}
-		return calls, float64(slow) / max(float64(calls), 1)
+		return calls, slow
 	}
-	recent := 0
-	for n := at - 9; n <= at; n++ {
-		calls, _ := share(n)
-		recent += calls
-	}
-	var slow []time.Duration
-	for _, c := range m.calls {
-		if c.slow {
-			slow = append(slow, c.t)
-		}
-	}
-	if recent < m.opt.SlowCalls || len(slow) == 0 {
+	calls, slow := in(at-9, at)
+	if int(calls) < m.opt.SlowCalls || slow/calls <= m.opt.SlowShare {
 		return false
 	}
-	last := slow[len(slow)-1]
-	for i := len(slow) - 1; i >= 0; i-- {
-		if i+1 < len(slow) && slow[i+1]-slow[i] > m.opt.SlowFor/2 {
+	share := slow / calls
+	for n := at - 9; n <= at; n++ {
+		calls, slow := in(n, n)
+		if calls*share >= 5 && slow/calls <= m.opt.SlowShare && slow < calls*share/10 {
+			m.seen["a well tenth"]++
 			return false
 		}
-		for n := slow[i] / tenth; n <= at; n++ {
-			if calls, share := share(n); calls > 0 && share <= m.opt.SlowShare {
-				return false
+	}
+	first, last := none, none
+	for _, c := range m.calls {
+		if c.slow {
+			if first == none || c.t-last > m.opt.SlowFor {
+				first = c.t
 			}
-		}
-		if last-slow[i] >= m.opt.SlowFor-m.opt.SlowFor/20 {
-			return true
+			last = c.t
 		}
 	}
-	return false
+	return last-first >= m.opt.SlowFor-m.opt.SlowFor/20
 }
 
 func (m *model) allow(t time.Duration) (*try, bool) {
@@ -238,6 +231,7 @@ func compare(t *testing.T, data []byte, seen map[string]int) {
 func mixed(r *rand.Rand, n int) []byte {
 	data := make([]byte, 0, 2*n)
 	mood, left := byte(0), 0
+	dense := r.IntN(2) == 0
 	for range n {
 		if left == 0 {
 			mood, left = []byte{0, 8, 8, 48, 64}[r.IntN(5)], 20+r.IntN(200)
@@ -248,6 +242,9 @@ func mixed(r *rand.Rand, n int) []byte {
 			step |= mood
 		}
 		gap := byte(r.IntN(250))
+		if dense {
+			gap = gap&^31 | gap&1 // tenths that many calls end in
+		}
 		if r.IntN(100) == 0 {
 			gap = byte(250 + r.IntN(6))
 		}
@@ -262,7 +259,7 @@ func TestAgreesWithModel(t *testing.T) {
 	for seed := range uint64(300) {
 		compare(t, mixed(rand.New(rand.NewPCG(seed, 1)), 1500), seen)
 	}
-	for _, what := range []string{"slow", "failed", "reopened", "closed", "expired", "late"} {
+	for _, what := range []string{"slow", "failed", "reopened", "closed", "expired", "late", "a well tenth"} {
 		if seen[what] < 20 {
 			t.Errorf("%s was seen %d times: %v", what, seen[what], seen)
 		}

@@ -37,7 +37,7 @@ func makeMetrics() *metrics {
 		}, []string{"service", "outcome"}),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "dispatch_guard_call_seconds",
-			Help:    "Time of calls until their answer began, retries included, canceled ones left out; a hundredth over 0.8 opens the breaker after 10 s.",
+			Help:    "Time of calls until their answer began, retries included, canceled ones left out; a hundredth over 0.8 opens the breaker when that lasts for 10 s (at least 100 calls).",
 			Buckets: []float64{.005, .02, .05, .1, .2, .4, .6, .8, 1, 1.5, 2, 3, 5},
 		}, []string{"service"}),
 		retries: prometheus.NewCounterVec(prometheus.CounterOpts{
