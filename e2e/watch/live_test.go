@@ -180,7 +180,7 @@ func callers(t testing.TB, all known) {
 	_, err = heartbeat.New(heartbeat.Options{Control: []string{"http://127.0.0.1:8083"}, Token: "t", Metrics: reg,
 		Instances: []discovery.Instance{{ID: "shop-1", Service: "shop", Address: discovery.Address{Host: "127.0.0.1", Port: 9000}, Coordinates: home, Started: time.Now()}}})
 	must(t, err)
-	_, err = directory.New(directory.Options{Region: home.Region, Metrics: reg, Registries: []directory.Registry{{Name: "file", Source: source.(discovery.Catalog)}}})
+	_, err = directory.New(directory.Options{Region: home.Region, Metrics: reg, Registries: []directory.Registry{{Name: "file", Source: source}}})
 	must(t, err)
 	_, err = otlp.New(otlp.Options{URL: "http://127.0.0.1:4318", Service: "shop", Registry: reg})
 	must(t, err)
