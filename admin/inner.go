@@ -118,7 +118,7 @@ func (a *API) switchRules(ctx context.Context, in *switchRulesInput) (*rulesAppl
 }
 
 type callInput struct {
-	ID string `path:"id" maxLength:"200" doc:"of the decision, as its caller logs it"`
+	ID string `path:"id" maxLength:"200" doc:"of the decision: the record that the error of the call names"`
 }
 
 type callOutput struct{ Body actions.CallExplained }

@@ -15,7 +15,7 @@ type explainCmd struct {
 }
 
 type explainCallCmd struct {
-	ID string `arg:"" help:"Id of the decision, as the caller logs it."`
+	ID string `arg:"" help:"Id of the decision: the record that the error of the call names."`
 }
 
 // counts are the candidates after each filter.

@@ -97,21 +97,25 @@ func TestAGatewayFindsReplicasByName(t *testing.T) {
 func TestTheGuideWorks(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	must(t, os.Symlink(program(t, "hop"), filepath.Join(dir, "hop")))
+	for _, name := range []string{"hop", "dispatch", "dispatchctl"} {
+		must(t, os.Symlink(program(t, name), filepath.Join(dir, name)))
+	}
 	script := guide(t)
 	begin := time.Now()
 	out, err := shell(t, dir, script)
 	must(t, err)
 	counts := answers(t, out)
-	if len(counts) != 2 {
+	if len(counts) != 6 {
 		t.Fatalf("the guide printed %d answers:\n%s", len(counts), out)
 	}
 	share := func(of map[string]int) float64 { return float64(of["v2"]) / float64(of["v1"]+of["v2"]) }
-	if s := share(counts[0]); s < 0.4 || s > 0.6 {
-		t.Errorf("without a rule, v2 takes %.0f %%", 100*s)
-	}
-	if s := share(counts[1]); s < 0.05 || s > 0.15 {
-		t.Errorf("with the rule, v2 takes %.0f %%", 100*s)
+	for i, want := range []struct {
+		when      string
+		low, high float64
+	}{{"without a rule", 0.4, 0.6}, {"with the rule", 0.05, 0.15}, {"with the first rule of a control node", 0, 0}, {"at its first step", 0.14, 0.26}, {"at its second step", 0.4, 0.6}, {"after the abort", 0, 0}} {
+		if s := share(counts[i]); s < want.low || s > want.high {
+			t.Errorf("%s, v2 takes %.0f %%", want.when, 100*s)
+		}
 	}
 	t.Logf("A58 the guide took %s of machine time", time.Since(begin).Round(time.Second))
 }

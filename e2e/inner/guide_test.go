@@ -56,6 +56,9 @@ func answers(t *testing.T, out string) (all []map[string]int) {
 	for _, text := range regexp.MustCompile(`\{"places".*?\}\}`).FindAllString(out, -1) {
 		var got trip
 		must(t, json.Unmarshal([]byte(text), &got))
+		if len(got.Errors) > 0 {
+			t.Errorf("calls of the guide failed: %v", got.Errors)
+		}
 		counts := map[string]int{}
 		for where, n := range got.Counts {
 			counts[strings.Fields(where)[1]] += n

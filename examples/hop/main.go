@@ -9,8 +9,9 @@
 //	GET /?path=order.api&n=1000      makes a thousand calls and counts where they went
 //	GET /?path=order.api&keep=true   also says under which ID the decision is recorded
 //
-// Each request is one line on standard error, with the IDs of its trace: dispatchctl
-// trace reads them.
+// Each request is one line on standard error, with the IDs of its trace, which
+// dispatchctl trace reads, and of one that failed with the record of the call at fault.
+// Before the first tables are loaded the answer is 503.
 //
 // Its port control answers GET /healthz and, for Prometheus, GET /metrics. POST
 // /direct?on=true throws the kill switch of this process.
@@ -103,15 +104,9 @@ func run(ctx context.Context, args []string) error {
 	}
 	defer registry.Close()
 	h := &hop{server: c.server, self: self, log: log, metrics: prometheus.NewRegistry()}
-	calls, err := c.calls(h, registry)
-	if err != nil {
+	if err := c.connect(h, registry); err != nil {
 		return err
 	}
-	guards, err := guard.New(calls, guard.Options{Log: log, Metrics: h.metrics}) // 3 s, one retry: the defaults
-	if err != nil {
-		return err
-	}
-	h.calls, h.client = calls, &http.Client{Transport: httpcall.NewGuarded(guards, nil)}
 	api, err := new(net.ListenConfig).Listen(ctx, "tcp", c.listen)
 	if err != nil {
 		return fmt.Errorf("-listen: %w", err)
@@ -130,12 +125,13 @@ func run(ctx context.Context, args []string) error {
 		return serve(serving, api, httpcall.Count(&h.inWork, httpcall.Middleware(http.HandlerFunc(h.answer))))
 	})
 	group.Go(func() error { return serve(serving, control, h.controls()) })
-	group.Go(func() error { return calls.Run(ctx) })
+	group.Go(func() error { return h.calls.Run(ctx) })
 	group.Go(func() error {
 		defer stop()
-		if err := calls.Ready(ctx); err != nil { // nobody should find this process before it can call
+		if err := h.calls.Ready(ctx); err != nil { // nobody should find this process before it can call
 			return err
 		}
+		h.ready.Store(true)
 		reg, err := discovery.Register(ctx, registry, discovery.RegisterOptions{Log: log, Force: c.loopback, Retry: true},
 			self.Instance(c.server+".api", port(api)), self.Instance(c.server+".control", port(control)))
 		if err != nil {
@@ -162,6 +158,20 @@ func (c *config) report(ctx context.Context, reg *discovery.Registration, h *hop
 		return err
 	}
 	return beat.Run(ctx)
+}
+
+// connect gives a hop its calls, and guards them.
+func (c *config) connect(h *hop, registry discovery.Source) error {
+	calls, err := c.calls(h, registry)
+	if err != nil {
+		return err
+	}
+	guards, err := guard.New(calls, guard.Options{Log: h.log, Metrics: h.metrics}) // 3 s, one retry: the defaults
+	if err != nil {
+		return err
+	}
+	h.calls, h.client = calls, &http.Client{Transport: httpcall.NewGuarded(guards, nil)}
+	return nil
 }
 
 // calls is the inner layer of this process: fed by control nodes where there are
@@ -217,6 +227,7 @@ type hop struct {
 	metrics         *prometheus.Registry
 	log             *slog.Logger
 	inWork          atomic.Int64
+	ready           atomic.Bool // it can call
 }
 
 // place is one station of a request.
@@ -239,6 +250,10 @@ type trip struct {
 
 // answer says where this is and where its calls went, and writes one line about it.
 func (h *hop) answer(w http.ResponseWriter, r *http.Request) {
+	if !h.ready.Load() {
+		http.Error(w, "starting: no tables are loaded yet; ask again in a second", http.StatusServiceUnavailable)
+		return
+	}
 	start, status := time.Now(), http.StatusOK
 	t, err := h.travel(r)
 	if err != nil {
@@ -250,6 +265,9 @@ func (h *hop) answer(w http.ResponseWriter, r *http.Request) {
 	}
 	line := []slog.Attr{slog.String("hop", h.address), slog.String("path", r.FormValue("path")),
 		slog.Int("status", status), slog.Duration("took", time.Since(start))}
+	if t.ID != "" {
+		line = append(line, slog.String("record", t.ID))
+	}
 	if err != nil {
 		h.log.LogAttrs(r.Context(), slog.LevelError, "request failed", append(line, slog.String("err", err.Error()))...)
 		return
@@ -271,10 +289,8 @@ func (h *hop) travel(r *http.Request) (t trip, err error) {
 	case next == "":
 	case many == 0:
 		onward, err := h.call(ctx, next, rest)
-		if err != nil {
-			return t, err
-		}
 		t.Places, t.ID = append(t.Places, onward.Places...), onward.ID
+		return t, err
 	default:
 		t.Counts, t.Errors = map[string]int{}, map[string]int{}
 		for range min(many, 100_000) {
@@ -290,7 +306,7 @@ func (h *hop) travel(r *http.Request) (t trip, err error) {
 	return t, nil
 }
 
-// call calls a service by its name.
+// call calls a service by its name. The ID is that of its record, also of a call that failed.
 func (h *hop) call(ctx context.Context, service, rest string) (t trip, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+service+"/?path="+url.QueryEscape(rest), nil)
 	if err != nil {
@@ -298,20 +314,22 @@ func (h *hop) call(ctx context.Context, service, rest string) (t trip, err error
 	}
 	resp, err := h.client.Do(req)
 	if err != nil {
+		if failed, ok := errors.AsType[*httpcall.Error](err); ok {
+			t.ID = failed.Pick.ID()
+		}
 		return t, err
 	}
 	defer func() { _ = resp.Body.Close() }() // it was only read
+	pick, _ := httpcall.PickOf(resp)
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	if err != nil {
-		return t, err
+	switch {
+	case err != nil:
+	case resp.StatusCode != http.StatusOK:
+		err = fmt.Errorf("%s: %s", resp.Status, strings.TrimSpace(string(text)))
+	default:
+		err = json.Unmarshal(text, &t)
 	}
-	if resp.StatusCode != http.StatusOK {
-		return t, fmt.Errorf("%s: %s", resp.Status, strings.TrimSpace(string(text)))
-	}
-	err = json.Unmarshal(text, &t)
-	if pick, ok := httpcall.PickOf(resp); ok {
-		t.ID = pick.ID()
-	}
+	t.ID = pick.ID()
 	return t, err
 }
 
