@@ -185,6 +185,9 @@ func (c *call) send() (*http.Response, error) {
 		return c.pool.send.RoundTrip(&a.req)
 	}
 	a.watch()
+	if !c.pool.ours {
+		return c.pool.send.RoundTrip(&a.req)
+	}
 	return a.inTime(c.ctx, c.pool.send)
 }
 

@@ -30,6 +30,7 @@
 //	all else, 429 too                                answered
 //	the caller gave up                               canceled      says nothing
 //	the request's own body broke, or was waited for  canceled
+//	a request that net/http does not send            canceled
 //	no file descriptor, port or memory here          canceled
 //
 // A deadline of the caller's own that left less than the service takes (its deadline,
@@ -45,18 +46,19 @@
 // is that until the headers: a body that takes long is large, or its reader is slow. A
 // stream that lives longer than the deadline of its service needs a deadline of its own.
 //
-// The deadline holds although the request's body does not come: the call returns, and
-// a goroutine that such requests have waits until the Read that is under way returns.
-// A server that passes bodies on bounds that by its ReadTimeout.
+// With an *http.Transport the deadline holds although the request's body does not come:
+// the call returns, and a goroutine that such requests have waits until the Read that
+// is under way returns. A server that passes bodies on bounds that by its ReadTimeout.
 //
 // Another goroutine reads the rest of an answer that a retry replaces, until the call
 // ends. Beside these there are those of net/http's connections; CloseIdleConnections
 // ends them. A peer that leaves what was sent unacknowledged for 3 s is gone, for 15 s
-// where more than 16 KiB are sent: a busy one may take nothing for a while. A call that failed is an *Error, one that was not made a *guard.Open; a
-// pick without a match is the caller's error as it is, a *route.NoMatch. A status is
-// no error, as with net/http. An address instead of a name is refused, unless
-// PassThrough is set; then it is not guarded. A request whose lane cannot be read is
-// answered with 422.
+// where more than 16 KiB are sent: a busy one may take nothing for a while.
+//
+// A call that failed is an *Error, one that was not made a *guard.Open; a pick without
+// a match is the caller's error as it is, a *route.NoMatch. A status is no error, as
+// with net/http. An address instead of a name is refused, unless PassThrough is set;
+// then it is not guarded. A request whose lane cannot be read is answered with 422.
 package httpcall
 
 import (

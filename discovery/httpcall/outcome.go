@@ -5,6 +5,9 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"slices"
+
+	"golang.org/x/net/http/httpguts"
 
 	"dispatch.example/dispatch/discovery/caller"
 	"dispatch.example/dispatch/discovery/outlier"
@@ -22,7 +25,7 @@ func (c *call) outcomeOf(resp *http.Response, err error) caller.Outcome {
 	switch gone := c.req.Context().Err(); {
 	case gone != nil && !errors.Is(gone, context.DeadlineExceeded):
 		return caller.Canceled
-	case c.now.feed.starved(), outlier.OwnFault(err):
+	case c.now.feed.starved(), outlier.OwnFault(err), !sendable(c.req):
 		return caller.Canceled
 	case c.ctx.Err() != nil:
 		return caller.Silent
@@ -32,6 +35,17 @@ func (c *call) outcomeOf(resp *http.Response, err error) caller.Outcome {
 		return caller.Silent
 	}
 	return caller.Failed
+}
+
+// sendable says whether net/http sends such a request at all. A header with a line feed
+// in it, that somebody typed, is no failure of who would have got it.
+func sendable(req *http.Request) bool {
+	for name, values := range req.Header {
+		if !httpguts.ValidHeaderFieldName(name) || slices.ContainsFunc(values, func(v string) bool { return !httpguts.ValidHeaderFieldValue(v) }) {
+			return false
+		}
+	}
+	return (req.URL.Scheme == "http" || req.URL.Scheme == "https") && (req.Method == "" || httpguts.ValidHeaderFieldName(req.Method)) // both are tokens
 }
 
 // failing says whether a status means that the instance cannot: a 501 or 505 is about

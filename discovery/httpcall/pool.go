@@ -42,6 +42,7 @@ func defaultBase() *http.Transport {
 type pool struct {
 	number uint64
 	send   http.RoundTripper
+	ours   bool        // send is a copy of an *http.Transport
 	old    atomic.Bool // newer rules have another pool
 
 	mu    sync.RWMutex // guards texts
@@ -138,7 +139,7 @@ func newPool(base http.RoundTripper, service string, number uint64) *pool {
 	if service != "" {
 		limit(transport)
 	}
-	return &pool{number: number, send: transport}
+	return &pool{number: number, send: transport, ours: true}
 }
 
 // limit changes how a Transport dials, but for the functions that net/http advises

@@ -31,8 +31,8 @@ func (f *feed) starved() bool { return f.spoiled.Load() || f.reading.Load() }
 // Read reads, and notes what an attempt that ends meanwhile is to know.
 func (u *upload) Read(p []byte) (int, error) {
 	u.of.reading.Store(true)
+	defer u.of.reading.Store(false)
 	n, err := u.ReadCloser.Read(p)
-	u.of.reading.Store(false)
 	u.read += int64(n)
 	switch {
 	case err != nil && err != io.EOF, u.want > 0 && u.read > u.want, u.want > 0 && err == io.EOF && u.read < u.want:
@@ -41,15 +41,13 @@ func (u *upload) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// inMemory is the type of bodies that http.NewRequest makes of what is in memory.
-var inMemory = reflect.TypeOf(io.NopCloser(new(bytes.Reader)))
-
 // hasBody says whether a request has one.
 func hasBody(req *http.Request) bool { return req.Body != nil && req.Body != http.NoBody }
 
-// mayWait says whether reading a request's body may take long, or fail.
+// mayWait says whether reading a request's body may take long, or fail. What
+// http.NewRequest makes of bytes in memory does neither.
 func mayWait(req *http.Request) bool {
-	return hasBody(req) && (req.GetBody == nil || reflect.TypeOf(req.Body) != inMemory)
+	return hasBody(req) && (req.GetBody == nil || reflect.TypeOf(req.Body) != reflect.TypeOf(io.NopCloser((*bytes.Reader)(nil))))
 }
 
 // watch lets an attempt know how its body is read.

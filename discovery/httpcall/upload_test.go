@@ -111,3 +111,26 @@ func TestBlockedBodyKeepsNobody(t *testing.T) {
 		t.Errorf("%v after %s", err, time.Since(began))
 	}
 }
+
+// What net/http refuses to send was nobody's to answer.
+func TestUnsendableRequestsBlameNobody(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*http.Request){
+		"header value": func(r *http.Request) { r.Header.Set("Name", "a\nb") },
+		"header name":  func(r *http.Request) { r.Header["a b"] = []string{"c"} },
+		"method":       func(r *http.Request) { r.Method = "GE T" },
+		"scheme":       func(r *http.Request) { r.URL.Scheme = "gopher" },
+	} {
+		p, transport, client := calling(t, guard.Settings{}, swallow(t), swallow(t))
+		for range 25 {
+			req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://order-core/", nil)
+			change(req)
+			if resp, err := client.Do(req); err == nil {
+				t.Errorf("%s: %v", name, textOf(resp, nil))
+			}
+		}
+		if got := p.outcomes(); strings.Trim(got, "canceled ") != "" || got == "" || transport.Guard().State()["order-core"].Word != "closed" {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
