@@ -154,3 +154,38 @@ func TestARegionOfServices(t *testing.T) {
 		}
 	}
 }
+
+// The commands of the manual's Growing a version, with the rules of the demo.
+func TestTheManualsVersionGrows(t *testing.T) {
+	server, token := demo(t, "--registry", "file=static:../../examples/inner/registry.yaml", "--inner-region", "cn-hangzhou")
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../docs/inner-layer.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, part, _ := strings.Cut(string(page), "\n## Growing a version\n")
+	block := regexp.MustCompile("(?s)```sh\n(.*?)```").FindStringSubmatch(part)
+	if block == nil {
+		t.Fatal("docs/inner-layer.md has no commands in Growing a version")
+	}
+	apply := []string{"rules", "apply", "../../examples/rules", "--reason", "first rules", "--confirm", "cn-hangzhou"}
+	if got := ctlWith(t, file, server, streams{}, apply...); got.exit != 0 {
+		t.Fatalf("exit %d\n%s%s", got.exit, got.out, got.log)
+	}
+	reason := regexp.MustCompile(`--reason "[^"]*"`)
+	want := []string{"share    5 %", "share    5 %", "share    20 %", "share    100 %", "strategy: {version: v1.5.0, weight: 100}", "as Git has it"}
+	lines := strings.Split(strings.TrimSpace(block[1]), "\n")
+	if len(lines) != len(want) {
+		t.Fatalf("%d commands, %d are known:\n%s", len(lines), len(want), block[1])
+	}
+	for i, line := range lines {
+		command, _, _ := strings.Cut(line, "#")
+		command = reason.ReplaceAllString(command, "--reason why --confirm risk-engine")
+		if got := ctlWith(t, file, server, streams{}, strings.Fields(command)[1:]...); got.exit != 0 || !strings.Contains(got.out, want[i]) {
+			t.Fatalf("%s: exit %d\n%s%s\nwant %s", line, got.exit, got.out, got.log, want[i])
+		}
+	}
+}
