@@ -42,7 +42,7 @@ const (
 
 // RegisterOptions are all optional.
 type RegisterOptions struct {
-	Log *slog.Logger
+	Log *slog.Logger // its lines name the instance's service as of: service is often the logger's own
 	// Force registers loopback, bridge and link-local addresses too.
 	Force bool
 	// Linger is how long Run goes on after it has deregistered, so that a server
@@ -121,7 +121,7 @@ func registerOnce(ctx context.Context, source Source, opt RegisterOptions, insta
 			return nil, errors.Join(err, r.release(ctx))
 		}
 		r.held = append(r.held, &held{in: in, lease: lease})
-		r.log.Info("registered; callers warm it up first", "service", in.Service, "id", in.ID, "address", in.Address.String(),
+		r.log.Info("registered; callers warm it up first", "of", in.Service, "id", in.ID, "address", in.Address.String(),
 			"warming_until", time.Now().Add(warmUp).UTC().Format(time.RFC3339))
 	}
 	return r, nil
@@ -251,7 +251,7 @@ func (r *Registration) release(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("deregister %s: %w", h.in.ID, err))
 			continue
 		}
-		r.log.Info("deregistered", "service", h.in.Service, "id", h.in.ID)
+		r.log.Info("deregistered", "of", h.in.Service, "id", h.in.ID)
 	}
 	return errors.Join(errs...)
 }

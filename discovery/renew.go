@@ -98,7 +98,7 @@ func (r *Registration) note(h *held, err error) {
 	}
 	now := h.failures
 	h.mu.Unlock()
-	log := r.log.With("service", h.in.Service, "id", h.in.ID)
+	log := r.log.With("of", h.in.Service, "id", h.in.ID)
 	switch {
 	case err == nil && before >= lostAfter:
 		log.Info("registered again; callers warm it up first", "lost", before, "warming_until", time.Now().Add(warmUp).UTC().Format(time.RFC3339))

@@ -37,7 +37,7 @@ func NewWatcher(source Source, service string, log *slog.Logger) (*Watcher, erro
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &Watcher{source: source, service: service, since: time.Now(), changed: make(chan struct{}),
-		log: log.With("service", service, "source", source.Name())}, nil
+		log: log.With("of", service, "source", source.Name())}, nil
 }
 
 // Run keeps the list up to date until ctx ends. The list outlives it.

@@ -16,6 +16,7 @@ type growth struct {
 	From         string             // the rule's main version
 	Gray         *actions.InnerGray // nil: none runs
 	Versions     []string           // that could
+	Key          bool               // its start takes a second person
 	Form         growthForm
 }
 
@@ -26,8 +27,8 @@ func (g growth) Path() string {
 
 // growthForm is what a form said that was refused; Do is empty when none was.
 type growthForm struct {
-	Do, Version, Steps, Reason, Typed string
-	ByKey, WithoutFallback            bool
+	Do, Version, Steps, Digest, Reason, Typed string
+	ByKey, WithoutFallback                    bool
 }
 
 // growths are those of the page's service, by environment.
@@ -43,7 +44,7 @@ func (v *visit) growths(page *servicePage, view *directory.View, form growthForm
 		if r.Service != page.Name || len(all) > 0 && all[len(all)-1].Env == r.Selector.Env || page.Env != "" && page.Env != r.Selector.Env {
 			continue // another service, a shadowed rule, an environment that was not asked for
 		}
-		g := growth{Service: page.Name, Env: r.Selector.Env, From: r.Strategy.Version, Form: growthForm{Steps: "5, 20, 50, 100"}}
+		g := growth{Service: page.Name, Env: r.Selector.Env, From: r.Strategy.Version, Key: page.Key, Form: growthForm{Steps: "5, 20, 50, 100"}}
 		if v.r.PathValue("env") == g.Env {
 			g.Form = form
 		}
@@ -82,10 +83,10 @@ func couldGrow(set rules.Set, r rules.Rule, view *directory.View) (versions []st
 func (v *visit) growVersion(do string, act func(actions.Write, actions.InnerRef, growthForm) (actions.RulesApplied, error)) error {
 	f := v.r.PostForm
 	to := actions.InnerRef{Service: v.r.PathValue("name"), Env: v.r.PathValue("env")}
-	form := growthForm{Do: do, Version: f.Get("version"), Steps: f.Get("steps"), Reason: f.Get("reason"), Typed: f.Get("confirm"),
+	form := growthForm{Do: do, Version: f.Get("version"), Steps: f.Get("steps"), Digest: strings.TrimSpace(f.Get("digest")), Reason: f.Get("reason"), Typed: f.Get("confirm"),
 		ByKey: f.Get("by_key") != "", WithoutFallback: f.Get("without_fallback") != ""}
 	out, err := act(v.write(), to, form)
-	if err == nil && out.Number == 0 {
+	if err == nil && out.Number == 0 && do != "approve" {
 		return v.done(servicePath(to.Service), "services.gray.did.nothing")
 	}
 	if err == nil {
@@ -101,11 +102,24 @@ func (v *visit) growVersion(do string, act func(actions.Write, actions.InnerRef,
 // startVersion lets the version of the form take its first step.
 func (v *visit) startVersion() error {
 	return v.growVersion("start", func(w actions.Write, to actions.InnerRef, f growthForm) (actions.RulesApplied, error) {
-		in := actions.InnerGrayInput{Version: f.Version, ByKey: f.ByKey, WithoutFallback: f.WithoutFallback}
-		for _, text := range strings.FieldsFunc(f.Steps, func(r rune) bool { return strings.ContainsRune(" ,;，、→%", r) }) {
-			in.Steps = append(in.Steps, int(number64(text))) // what is no number is 0, and refused
-		}
-		return v.do.StartInnerGray(v.r.Context(), w, actions.InnerStart{InnerRef: to, InnerGrayInput: in})
+		return v.do.StartInnerGray(v.r.Context(), w, f.start(to))
+	})
+}
+
+// start is what the form asks to start.
+func (f growthForm) start(of actions.InnerRef) actions.InnerStart {
+	in := actions.InnerGrayInput{Version: f.Version, ByKey: f.ByKey, WithoutFallback: f.WithoutFallback}
+	for _, text := range strings.FieldsFunc(f.Steps, func(r rune) bool { return strings.ContainsRune(" ,;，、→%", r) }) {
+		in.Steps = append(in.Steps, int(number64(text))) // what is no number is 0, and refused
+	}
+	return actions.InnerStart{InnerRef: of, InnerGrayInput: in}
+}
+
+// approveVersion signs the start that somebody else asked for.
+func (v *visit) approveVersion() error {
+	return v.growVersion("approve", func(w actions.Write, to actions.InnerRef, f growthForm) (actions.RulesApplied, error) {
+		_, err := v.do.ApproveInnerGray(v.r.Context(), w, f.start(to), f.Digest)
+		return actions.RulesApplied{}, err
 	})
 }
 

@@ -75,6 +75,7 @@ func ofInner() []page {
 		{"show-directory", "GET /services/{name}", (*visit).service},
 		{"judge-instance", "POST /services/{name}", (*visit).judge},
 		{"start-inner-gray", "POST /services/{name}/gray/{env}/start", (*visit).startVersion},
+		{"approve-inner-gray", "POST /services/{name}/gray/{env}/approve", (*visit).approveVersion},
 		{"step-inner-gray", "POST /services/{name}/gray/{env}/step", (*visit).stepVersion},
 		{"abort-inner-gray", "POST /services/{name}/gray/{env}/abort", (*visit).abortVersion},
 		{"explain-call", "GET /calls", (*visit).calls},

@@ -276,15 +276,13 @@ func (v *visit) servicePageWith(form growthForm) (*servicePage, error) {
 	}
 	page.Row = v.serviceRow(name, instances)
 	page.group(v, instances, all, view.Isolated)
-	if page.Grows, err = v.growths(page, view, form); err != nil {
-		return nil, err
-	}
 	for i, g := range head.Rules.Set.Groups {
 		if strings.HasPrefix(name, g.Prefix) {
 			page.Owner, page.Key = &head.Rules.Set.Groups[i], slices.Contains(g.Key, name)
 		}
 	}
-	return page, nil
+	page.Grows, err = v.growths(page, view, form)
+	return page, err
 }
 
 // rulesOfService are those of one service: by env, the one that counts first.

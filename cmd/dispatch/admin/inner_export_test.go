@@ -13,7 +13,7 @@ func TestRulesAsEnvoy(t *testing.T) {
 	t.Parallel()
 	c := published(t, "sqlite")
 	c.hangzhou(services)
-	if p := c.get(actions.Viewer, "/rules/export/envoy").refused(404, "no_rule"); !strings.Contains(p.Hint, "GET /api/v1/rules") {
+	if p := c.get(actions.Viewer, "/rules/export/envoy").refused(404, "no_rule"); !strings.Contains(p.Hint, "dispatchctl rules show") {
 		t.Errorf("the hint is %q", p.Hint)
 	}
 	c.apply(actions.Administrator, "", "order.yaml", orderRule, "pay.yaml", payRule).applied()

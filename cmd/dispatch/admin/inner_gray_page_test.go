@@ -3,6 +3,7 @@ package admin_test
 import (
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -70,5 +71,40 @@ func TestTheFormOffersWhatCanGrow(t *testing.T) {
 				t.Errorf("%s: a start is offered, though %s", service, why)
 			}
 		}
+	})
+}
+
+// The start for a key service is signed on the page, with the digest of the refusal.
+func TestAStartIsSignedOnThePage(t *testing.T) {
+	each(t, func(t *testing.T, c *control) {
+		c.do.FourEyes = true
+		c.hangzhou(services)
+		files := []string{"groups.yaml", owners, "pay.yaml", payRule}
+		c.post(actions.Approver, "/rules/approve", rulesBody(t, `,"digest":"`+c.lint("", files...).check().Digest+`"`, files...)).ok()
+		c.apply(actions.Administrator, "", files...).ok()
+		const page = "/services/pay-core"
+		form := url.Values{"version": {"2.11"}, "steps": {"10, 100"}, "reason": {"the new one"}, "key": {"k-1"}}
+		r := c.page(actions.Pipeline, "POST", page+"/gray/prod/start", form)
+		digest := regexp.MustCompile(`--digest ([0-9a-f]{64})`).FindStringSubmatch(string(r.body))
+		if r.status != http.StatusForbidden || digest == nil {
+			t.Fatalf("a start for a key service: %d %s", r.status, r.body)
+		}
+		c.page(actions.Approver, "GET", page, nil).words("Agree that another version grows in prod")
+		form.Set("digest", strings.Repeat("0", 64))
+		form.Set("key", "k-2")
+		if r := c.page(actions.Approver, "POST", page+"/gray/prod/approve", form); r.status != http.StatusConflict || !strings.Contains(string(r.body), `value="10, 100"`) {
+			t.Errorf("another digest: %d %s", r.status, r.body)
+		}
+		form.Set("digest", digest[1])
+		form.Set("key", "k-3")
+		if at := c.page(actions.Approver, "POST", page+"/gray/prod/approve", form).location(); at != page {
+			t.Errorf("it leads to %s", at)
+		}
+		form.Del("digest")
+		form.Set("key", "k-4")
+		if at := c.page(actions.Pipeline, "POST", page+"/gray/prod/start", form).location(); at != page {
+			t.Errorf("it leads to %s", at)
+		}
+		c.page(actions.Viewer, "GET", page, nil).words("2.11 grows in prod", "10 %")
 	})
 }
