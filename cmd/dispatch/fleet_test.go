@@ -395,10 +395,10 @@ func TestAnEdgeFindsItsControlNodeInConsul(t *testing.T) {
 	place := []string{"--discovery", registry, "--cluster", "k1", "--region", "sh", "--env", "test", "--version-label", "v1"}
 	data := t.TempDir()
 	control := start(t, append([]string{"--demo", "--data", data, "--replica-id", "control-" + t.Name()}, place...)...)
-	control.log.await(t, `"msg":"registered; callers warm it up first","source":"consul","service":"dispatch.fleet"`, nil)
+	control.log.await(t, `"msg":"registered; callers warm it up first","source":"consul","of":"dispatch.fleet"`, nil)
 	_, flags := edgeFiles(t, data)
 	edge := start(t, append(append(flags, "--replica-id", "edge-"+t.Name()), place...)...)
-	edge.log.await(t, `"msg":"registered; callers warm it up first","source":"consul","service":"dispatch.public"`, nil)
+	edge.log.await(t, `"msg":"registered; callers warm it up first","source":"consul","of":"dispatch.public"`, nil)
 	edge.log.await(t, `"msg":"release in use","release":1,.*"from":"control 127\.0\.0\.1:\d+"`, nil)
 	if status, body := control.post("/emergency", strings.Replace(swapToSpare, `"confirm":"sh"`, `"confirm":"test/sh"`, 1)); status != http.StatusOK || !bytes.Contains(body, []byte(`"replicas":2,"of":2`)) {
 		t.Errorf("swap: %d %s", status, body)
@@ -425,7 +425,7 @@ func TestAReplicaThatNobodyHearsIsNamed(t *testing.T) {
 	}
 	flags = append(append(flags, "--replica-id", "edge-"+t.Name()), place...)
 	edge := start(t, flags...)
-	edge.log.await(t, `"msg":"registered; callers warm it up first","source":"consul","service":"dispatch.public"`, nil)
+	edge.log.await(t, `"msg":"registered; callers warm it up first","source":"consul","of":"dispatch.public"`, nil)
 	named := `"unheard":[{"id":"edge-` + t.Name() + `","address":"` + strings.TrimPrefix(edge.public, "http://") + `","region":"sh"}]`
 	control.awaitFleet(regexp.QuoteMeta(named))
 

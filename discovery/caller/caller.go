@@ -166,7 +166,7 @@ func (c *Caller) Run(ctx context.Context) error {
 		return errors.New("run caller: it ran already")
 	}
 	for name, instances := range c.overrides {
-		c.log.Warn("calls go to addresses of the configuration, not of the registry", "service", name, "addresses", addresses(instances))
+		c.log.Warn("calls go to addresses of the configuration, not of the registry", "of", name, "addresses", addresses(instances))
 	}
 	kept := c.restore()
 	var tasks sync.WaitGroup

@@ -125,7 +125,7 @@ func (w *watch) lowered() map[fingerprint]int {
 
 // changed acts on what a call or a dial did to an instance.
 func (c *Caller) changed(w *watch, k fingerprint, change outlier.Change) {
-	log := c.log.With("service", w.service, "instance", k.address.String(), "kind", string(change.Kind))
+	log := c.log.With("of", w.service, "instance", k.address.String(), "kind", string(change.Kind))
 	switch change.Step {
 	case outlier.Same:
 		return

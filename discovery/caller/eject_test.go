@@ -171,7 +171,7 @@ func TestRefusedIsPutOut(t *testing.T) {
 			t.Error("outcomes are not counted")
 		}
 		text := log.String()
-		for _, want := range []string{"takes no calls from here", "kind=unreachable", "instance=" + bad, "service=orders", "until=", "takes its calls again"} {
+		for _, want := range []string{"takes no calls from here", "kind=unreachable", "instance=" + bad, "of=orders", "until=", "takes its calls again"} {
 			if strings.Count(text, want) < 1 {
 				t.Errorf("the log lacks %q:\n%s", want, text)
 			}

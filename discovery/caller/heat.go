@@ -302,10 +302,10 @@ func (c *Caller) noteParts(name string, l *list, before heat) (changed bool) {
 		switch {
 		case was == wholePart && r.part < wholePart && now.Sub(r.noted) >= quietFor:
 			r.noted, r.loud = now, true
-			c.log.Warn("an instance is hot and gets less, by a step for each report", "service", name, "instance", in.ID, "address", in.Address.String(), "cpu", *r.last.CPU)
+			c.log.Warn("an instance is hot and gets less, by a step for each report", "of", name, "instance", in.ID, "address", in.Address.String(), "cpu", *r.last.CPU)
 		case r.loud && r.part == wholePart:
 			r.loud = false
-			c.log.Info("an instance has its whole weight again", "service", name, "instance", in.ID, "address", in.Address.String())
+			c.log.Info("an instance has its whole weight again", "of", name, "instance", in.ID, "address", in.Address.String())
 		}
 		l.heat.of[f] = r
 	}
@@ -323,14 +323,14 @@ func (c *Caller) noteShifts(name string, before, now map[string]shift) (changed 
 			c.metrics.shift.DeleteLabelValues(name, env)
 		}
 		if was.tenths > 0 && (is.tenths == 0 || is.of != was.of) {
-			c.log.Info("the fallback takes its own part alone again", "service", name, "env", env)
+			c.log.Info("the fallback takes its own part alone again", "of", name, "env", env)
 		}
 		changed = changed || was.tenths != is.tenths
 	}
 	for env, is := range now {
 		was := before[env]
 		if is.tenths > 0 && (was.tenths == 0 || is.of != was.of) {
-			c.log.Warn("the fallback takes more than its own part", "service", name, "env", env, "condition", is.of.condition.String(), "load", is.load)
+			c.log.Warn("the fallback takes more than its own part", "of", name, "env", env, "condition", is.of.condition.String(), "load", is.load)
 		}
 		changed = changed || was.tenths != is.tenths
 		c.metrics.shift.WithLabelValues(name, env).Set(float64(is.tenths) / 10)

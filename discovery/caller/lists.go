@@ -194,7 +194,7 @@ func (c *Caller) learn(name string, t told) {
 		}
 		now := time.Now()
 		if fresh := l.see(t.first, now); fresh > 0 {
-			c.log.Info("instances are warming", "service", name, "instances", fresh, "until", now.Add(coldFor+rampFor).Format(time.RFC3339))
+			c.log.Info("instances are warming", "of", name, "instances", fresh, "until", now.Add(coldFor+rampFor).Format(time.RFC3339))
 		}
 	}
 	c.feel(name, l, t.Load)

@@ -36,7 +36,7 @@ func (c *Caller) watchRegistry(ctx context.Context) {
 		}
 		w, err := discovery.NewWatcher(c.opt.Registry, name, c.log)
 		if err != nil {
-			c.troubles.note("registry", err, "service", name)
+			c.troubles.note("registry", err, "of", name)
 			continue
 		}
 		c.mu.Lock()
@@ -44,7 +44,7 @@ func (c *Caller) watchRegistry(ctx context.Context) {
 		c.mu.Unlock()
 		watches.Go(func() {
 			if err := w.Run(ctx); err != nil {
-				c.troubles.note("registry", err, "service", name)
+				c.troubles.note("registry", err, "of", name)
 			}
 		})
 		watches.Go(func() { c.hear(ctx, name, w) })

@@ -108,7 +108,7 @@ func (c *Caller) choose(to *route.Choice, e *entry, lane *route.Query, draw uint
 	defer func() {
 		if p := recover(); p != nil {
 			c.metrics.panics.Inc()
-			c.troubles.note("pick", fmt.Errorf("pick an instance of %s: panic: %v", e.in.Service, p), "service", e.in.Service)
+			c.troubles.note("pick", fmt.Errorf("pick an instance of %s: panic: %v", e.in.Service, p), "of", e.in.Service)
 			*to, err = chooseDirect(&e.in, *lane, draw)
 		}
 	}()

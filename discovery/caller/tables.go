@@ -195,7 +195,7 @@ func (c *Caller) swap(s *slot, next *entry) {
 	began := time.Now()
 	table, err := compile(next.in)
 	c.metrics.compile.Observe(time.Since(began).Seconds())
-	c.troubles.note("compile", err, "service", s.name)
+	c.troubles.note("compile", err, "of", s.name)
 	old := s.now.Load()
 	if err != nil {
 		c.metrics.panics.Inc()
@@ -208,7 +208,7 @@ func (c *Caller) swap(s *slot, next *entry) {
 	}
 	s.now.Store(next)
 	s.tell(old, next)
-	c.troubles.note("pick", nil, "service", s.name)
+	c.troubles.note("pick", nil, "of", s.name)
 }
 
 func compile(in route.Input) (table *route.Table, err error) {

@@ -157,11 +157,11 @@ func (g *Guard) watch(s *service, now time.Time) (breaker.State, time.Time) {
 	}
 	switch state {
 	case breaker.Open:
-		g.log.Warn("the breaker opened: calls to the service end at once, see its instances and dispatchctl explain call", "service", s.name, "until", until)
+		g.log.Warn("the breaker opened: calls to the service end at once, see its instances and dispatchctl explain call", "of", s.name, "until", until)
 	case breaker.HalfOpen:
-		g.log.Info("the breaker lets probes through", "service", s.name)
+		g.log.Info("the breaker lets probes through", "of", s.name)
 	case breaker.Closed:
-		g.log.Info("the breaker closed", "service", s.name)
+		g.log.Info("the breaker closed", "of", s.name)
 	}
 	return state, until
 }
