@@ -138,8 +138,12 @@ func (c *control) ctl(t testing.TB, args ...string) (out string, exit int) {
 	return string(text), 0
 }
 
-// place is where a hop stands; version defaults to v1, cluster to shared.
-type place struct{ server, region, env, base, version string }
+// place is where a hop stands; version defaults to v1, cluster to shared. hosts is a
+// file that stands for /etc/hosts there, empty for the machine's own; only root can.
+type place struct {
+	server, region, env, base, version string
+	hosts                              string
+}
 
 // hop is a running service.
 type hop struct {
@@ -160,6 +164,9 @@ func launch(t testing.TB, p place, args ...string) *hop {
 	}
 	h.Control = &testenv.Control{Name: strings.Join([]string{p.server, p.region, p.env, p.version}, "-"), Env: env, Log: filepath.Join(t.TempDir(), "hop.log"),
 		Args: append([]string{program(t, "hop"), "-server", p.server, "-listen", h.addr, "-control", h.admin, "-loopback"}, args...), Rude: true} // leaving takes each 2 s
+	if p.hosts != "" {
+		h.Args = append([]string{"unshare", "--mount", "sh", "-c", `mount --bind "$0" /etc/hosts && exec "$@"`, p.hosts}, h.Args...)
+	}
 	must(t, h.Launch())
 	t.Cleanup(func() {
 		if t.Failed() {

@@ -33,9 +33,9 @@ func TestAFeatureLaneReturnsFromItsBase(t *testing.T) {
 	must(t, os.WriteFile(file, []byte("instances: []\n"), 0o600))
 	common := []string{"-registry", "static:" + file, "-calls", "b.api,c.api"}
 	const region = "cn-hangzhou"
-	a := launch(t, place{"a", region, "t2", "t0", "v1"}, common...)
-	b := launch(t, place{"b", region, "t0", "", "v1"}, common...)
-	inBase, inFeature := launch(t, place{"c", region, "t0", "", "v1"}, common...), launch(t, place{"c", region, "t2", "t0", "v1"}, common...)
+	a := launch(t, place{server: "a", region: region, env: "t2", base: "t0", version: "v1"}, common...)
+	b := launch(t, place{server: "b", region: region, env: "t0", version: "v1"}, common...)
+	inBase, inFeature := launch(t, place{server: "c", region: region, env: "t0", version: "v1"}, common...), launch(t, place{server: "c", region: region, env: "t2", base: "t0", version: "v1"}, common...)
 	registryFile(t, file, a, b, inBase, inFeature)
 	registered(t, a, b, inBase, inFeature)
 
@@ -70,10 +70,10 @@ func TestDevelopersNeverMeet(t *testing.T) {
 	must(t, os.WriteFile(file, []byte("instances: []\n"), 0o600))
 	common := []string{"-registry", "static:" + file, "-calls", "middle.api,order.api", "-isolate"}
 	const region, env = "cn-hangzhou", "dev"
-	middle := launch(t, place{"middle", region, env, "", "base"}, common...)
-	server := launch(t, place{"order", region, env, "", "base"}, common...)
-	devA, devB := launch(t, place{"order", region, env, "", "dev-a"}, common...), launch(t, place{"order", region, env, "", "dev-b"}, common...)
-	shop := launch(t, place{"shop", region, env, "", "base"}, common...)
+	middle := launch(t, place{server: "middle", region: region, env: env, version: "base"}, common...)
+	server := launch(t, place{server: "order", region: region, env: env, version: "base"}, common...)
+	devA, devB := launch(t, place{server: "order", region: region, env: env, version: "dev-a"}, common...), launch(t, place{server: "order", region: region, env: env, version: "dev-b"}, common...)
+	shop := launch(t, place{server: "shop", region: region, env: env, version: "base"}, common...)
 	all := []*hop{middle, server, devA, devB, shop}
 	registryFile(t, file, all...)
 	registered(t, all...)
@@ -124,9 +124,9 @@ func TestARuleForTheWrongRegionFailsClosed(t *testing.T) {
 	wrong := strings.ReplaceAll(rule(time.Now(), "cn-shanghai", "v1"), "env: prod", "env: pre")
 	must(t, os.WriteFile(filepath.Join(rules, "order.yaml"), []byte(wrong), 0o600))
 	common := []string{"-registry", "static:" + file, "-calls", "order.api", "-rules", rules}
-	pre := launch(t, place{"order", "cn-hangzhou", "pre", "", "v1"}, common...)
-	prod := launch(t, place{"order", "cn-hangzhou", "prod", "", "v1"}, common...)
-	shop := launch(t, place{"shop", "cn-hangzhou", "pre", "", "v1"}, common...)
+	pre := launch(t, place{server: "order", region: "cn-hangzhou", env: "pre", version: "v1"}, common...)
+	prod := launch(t, place{server: "order", region: "cn-hangzhou", env: "prod", version: "v1"}, common...)
+	shop := launch(t, place{server: "shop", region: "cn-hangzhou", env: "pre", version: "v1"}, common...)
 	registryFile(t, file, pre, prod, shop)
 	registered(t, pre, prod, shop)
 	const calls = 1000

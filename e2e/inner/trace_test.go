@@ -56,7 +56,7 @@ func TestOneTraceThroughFiveServices(t *testing.T) {
 	names := []string{"a", "b", "c", "d", "e"}
 	var hops []*hop
 	for _, name := range names {
-		hops = append(hops, launch(t, place{name, region, "prod", "", "v1"}, "-registry", "static:"+file, "-calls", "b.api,c.api,d.api,e.api"))
+		hops = append(hops, launch(t, place{server: name, region: region, env: "prod", version: "v1"}, "-registry", "static:"+file, "-calls", "b.api,c.api,d.api,e.api"))
 	}
 	registryFile(t, file, hops...)
 	registered(t, hops...)
