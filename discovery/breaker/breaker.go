@@ -20,9 +20,10 @@
 //
 // Few calls prove nothing about a tenth: of ten calls a second one is slow now and
 // then, and callers that wait for slow answers come in waves. But a second in which
-// everything hung, between stray slow calls, does not last. After 10 s without a slow
-// call it begins anew. A call is counted when it ends, so one that hangs is known by
-// its deadline and not before.
+// everything hung, between stray slow calls, does not last. It begins anew after 10 s
+// without a slow call, and after so many calls in time that five slow ones would have
+// been among them: 9 s that were slow are over, although they come again. A call is
+// counted when it ends, so one that hangs is known by its deadline and not before.
 //
 // Failed calls are counted over the last 5 s, by tenths of a second, and looked at
 // whenever a call ends: it opens at once.
@@ -104,6 +105,8 @@ type Breaker struct {
 	failed window
 	first  time.Duration // slow call since it began anew; none: there is none
 	last   time.Duration // slow call
+	since  count         // calls from that first one to the last
+	run    int           // calls since then, none of them slow
 	open   bool          // or half-open
 	until  time.Duration // when it becomes half-open
 	probes []probe       // Settings.Probes of them
@@ -226,8 +229,8 @@ func (b *Breaker) look(now time.Time) time.Duration {
 	return t
 }
 
-// tellable slow calls are to be expected of a tenth before it can be called well: by
-// chance there are none of five once in 150 tenths.
+// tellable slow calls are to be expected of some calls before these can be called well:
+// by chance there are none of five once in 150 times.
 const tellable = 5
 
 // tooSlow judges the last ten tenths.
@@ -249,10 +252,14 @@ func (b *Breaker) tooSlow() bool {
 // note counts an ordinary call while closed.
 func (b *Breaker) note(failed, slow bool, t time.Duration) {
 	if slow {
-		if b.first == none || t-b.last > b.opt.SlowFor {
-			b.first = t
+		if b.first == none || t-b.last > b.opt.SlowFor || b.since.bad >= tellable && b.since.share()*float64(b.run) >= tellable {
+			b.first, b.since, b.run = t, count{}, 0
 		}
-		b.last = max(t, b.last)
+		b.since.calls += b.run + 1
+		b.since.bad++
+		b.last, b.run = max(t, b.last), 0
+	} else {
+		b.run++
 	}
 	if b.slow.current().calls == 0 {
 		b.calm.Store(int64(b.slow.end))

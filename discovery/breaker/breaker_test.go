@@ -61,6 +61,8 @@ func TestOpens(t *testing.T) {
 		"9 s that touch ten tenths":      {[]stretch{{0, 500 * ms, 100, 0, 0, 0}, {500 * ms, 9500 * ms, 100, 0, 100, s}, {9500 * ms, 30 * s, 100, 0, 0, 0}}, 0},
 		"10 s that touch eleven tenths":  {[]stretch{{0, 500 * ms, 100, 0, 0, 0}, {500 * ms, 10500 * ms, 100, 0, 100, s}, {10500 * ms, 30 * s, 100, 0, 0, 0}}, 11 * s},
 		"a well second between":          {[]stretch{{0, 5 * s, 50, 0, 100, s}, {5 * s, 6 * s, 50, 0, 0, 0}, {6 * s, 15 * s, 50, 0, 100, s}}, 0},
+		"9 s, a well while, 9 s":         {[]stretch{{0, 9 * s, 100, 0, 5, s}, {9 * s, 17 * s, 100, 0, 0, 0}, {17 * s, 26 * s, 100, 0, 5, s}}, 0},
+		"9 s, a well while, 10 s":        {[]stretch{{0, 9 * s, 100, 0, 5, s}, {9 * s, 17 * s, 100, 0, 0, 0}, {17 * s, 30 * s, 100, 0, 5, s}}, 27 * s},
 		"2 % slow for 10 s":              {[]stretch{{0, 10 * s, 1000, 0, 2, s}}, 10 * s},
 		"1 % slow for a minute":          {[]stretch{{0, 60 * s, 1000, 0, 1, s}}, 0},
 		"99 calls in 10 s":               {[]stretch{{0, 60 * s, 9, 0, 100, s}}, 0},

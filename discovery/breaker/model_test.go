@@ -88,13 +88,19 @@ func (m *model) slowSince(at, tenth time.Duration) bool {
 		}
 	}
 	first, last := none, none
-	for _, c := range m.calls {
-		if c.slow {
-			if first == none || c.t-last > m.opt.SlowFor {
-				first = c.t
-			}
-			last = c.t
+	from, to, bad := 0, 0, 0 // places of the first and last slow call, and how many
+	for i, c := range m.calls {
+		if !c.slow {
+			continue
 		}
+		anew := bad >= 5 && float64(bad)/float64(to-from+1)*float64(i-to-1) >= 5
+		if anew {
+			m.seen["a well run"]++
+		}
+		if first == none || c.t-last > m.opt.SlowFor || anew {
+			first, from, bad = c.t, i, 0
+		}
+		last, to, bad = c.t, i, bad+1
 	}
 	return last-first >= m.opt.SlowFor-m.opt.SlowFor/20
 }
@@ -259,7 +265,7 @@ func TestAgreesWithModel(t *testing.T) {
 	for seed := range uint64(300) {
 		compare(t, mixed(rand.New(rand.NewPCG(seed, 1)), 1500), seen)
 	}
-	for _, what := range []string{"slow", "failed", "reopened", "closed", "expired", "late", "a well tenth"} {
+	for _, what := range []string{"slow", "failed", "reopened", "closed", "expired", "late", "a well tenth", "a well run"} {
 		if seen[what] < 20 {
 			t.Errorf("%s was seen %d times: %v", what, seen[what], seen)
 		}
