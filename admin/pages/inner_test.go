@@ -113,7 +113,7 @@ func TestInnerPagesSayWhatIsMissing(t *testing.T) {
 		{"no registry", func(*console) {}, "--registry NAME=URL"},
 		{"none configured", func(c *console) { c.follow(&directory.View{Region: "cn-hangzhou"}, rules.Set{}) }, "--registry NAME=URL"},
 		{"starting", func(c *console) { c.follow(nil, rules.Set{}) }, "has not heard from a registry yet"},
-		{"a registry is silent", func(c *console) { c.follow(house()) }, "silent for 3 min"},
+		{"a registry is silent", func(c *console) { c.follow(house()) }, "silent for 3\u202fmin"},
 		{"it says why", func(c *console) { c.follow(house()) }, "connection refused"},
 		{"the kill switch", func(c *console) {
 			v, set := house()
