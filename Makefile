@@ -36,9 +36,10 @@ shots: ## Pictures of every page in both themes and languages into ./shots, from
 	@go run ./internal/testenv/install shots
 	go run ./e2e/browser/shots
 
-test: install ## All tests, with the race detector but for the admin suite; not the promises. Finds or installs the servers they need
-	go test -race -timeout $(TEST_TIMEOUT) $$(go list $(PACKAGES) | grep -Ev '/e2e(/browser)?$$|/drills$$|/$(SUITE)$$')
-	go test -timeout $(TEST_TIMEOUT) ./$(SUITE)
+# e2e starts the product as programs, which the race detector would not see.
+test: install ## All tests, with the race detector where the product runs in them, but for the admin suite; not the promises. Finds or installs the servers they need
+	go test -race -timeout $(TEST_TIMEOUT) $$(go list $(PACKAGES) | grep -Ev '/e2e(/|$$)|/drills$$|/$(SUITE)$$')
+	go test -timeout $(TEST_TIMEOUT) ./$(SUITE) $$(go list $(PACKAGES) | grep '/e2e/' | grep -v '/e2e/browser')
 
 # After the others and without the race detector: these measure.
 promises: install ## The promises on a fleet of real processes and in a browser, and the drills, in small; make chaos and make drills have the full figures
