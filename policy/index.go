@@ -138,19 +138,24 @@ func (t *Table) probe(c *cond, text string) verdict {
 // name, on it, between it and the next, and so on. No range can tell two versions
 // in one place apart.
 func (col *column) addVersions(t *Table, use []*cond) {
+	places := map[*bound]int{} // each is looked at for every row
 	for _, c := range use {
 		for _, bounds := range c.versions.any {
-			for _, b := range bounds {
-				col.versions = append(col.versions, b.v)
+			for i := range bounds {
+				places[&bounds[i]] = 0
+				col.versions = append(col.versions, bounds[i].v)
 			}
 		}
 	}
 	slices.SortFunc(col.versions, Version.Compare)
 	col.versions = slices.CompactFunc(col.versions, func(a, b Version) bool { return a.Compare(b) == 0 })
+	for b := range places {
+		places[b] = col.versionPlace(&b.v)
+	}
 	col.addRow(t, func(*cond) verdict { return unknown })
 	for place := range 2*len(col.versions) + 1 {
 		col.addRow(t, func(c *cond) verdict {
-			return truth(c.versions.holds(func(b *bound) int { return place - col.versionPlace(&b.v) }))
+			return truth(c.versions.holds(func(b *bound) int { return place - places[b] }))
 		})
 	}
 }

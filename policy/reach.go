@@ -1,8 +1,8 @@
 package policy
 
 import (
+	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
 
 	"dispatch.example/dispatch/whitelist"
@@ -12,26 +12,40 @@ import (
 // exclude one another, an earlier policy that takes everything first, and a
 // share over buckets that an earlier one under the same salt already took.
 func (c *compiler) checkReach() {
+	first := map[string]int{} // by its conditions in writing, a policy that takes all who meet them
 	for i := range c.t.rules {
 		path := fmt.Sprintf("policies[%d]", i)
 		for _, clash := range contradictions(c.t.rules[i].late) {
 			c.addf(path+".when", "can never match: %s", clash)
 		}
-		for j := range i {
-			if c.shadows(j, i) {
-				c.addf(path, "can never match: policy %q at policies[%d] takes everything first", c.t.rules[j].key, j)
-				break
-			}
+		shadow := c.shadow(i, first)
+		for j := range shadow {
 			c.checkTaken(path, j, i)
+		}
+		if shadow < i {
+			c.addf(path, "can never match: policy %q at policies[%d] takes everything first", c.t.rules[shadow].key, shadow)
 		}
 	}
 }
 
-// shadows says whether policy j takes every request that i could. Otherwise equal
-// conditions are seen; whether different ones imply each other is not asked.
-func (c *compiler) shadows(j, i int) bool {
-	earlier, later := &c.rules.Policies[j], &c.rules.Policies[i]
-	return c.t.rules[j].do.takesAll() && (earlier.MatchAll || reflect.DeepEqual(earlier.When, later.When))
+// shadow is the first policy that takes every request that policy i could, or i.
+// Equal conditions are seen; whether different ones imply each other is not asked.
+// Policies are asked for in their order, and i joins first.
+func (c *compiler) shadow(i int, first map[string]int) int {
+	text, err := json.Marshal(c.rules.Policies[i].When)
+	if err != nil {
+		return i // a time that cannot be written was refused already
+	}
+	shadow, conditions := i, string(text)
+	for _, text := range []string{"{}", conditions} { // without conditions it takes everything
+		if j, ok := first[text]; ok {
+			shadow = min(shadow, j)
+		}
+	}
+	if _, ok := first[conditions]; !ok && c.t.rules[i].do.takesAll() {
+		first[conditions] = i
+	}
+	return shadow
 }
 
 // checkTaken refuses a share of i over buckets that the share of j holds, when
