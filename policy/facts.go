@@ -56,9 +56,9 @@ func (w *walker) first(f facts) bool {
 func (w *walker) seek(of whitelist.Of) {
 	switch {
 	case of == whitelist.Device && w.first(soughtDevice):
-		w.deviceSearch = w.t.lists.Search(of, w.req.Device)
+		w.t.lists.Begin(&w.deviceSearch, of, w.req.Device)
 	case of == whitelist.User && w.first(soughtUser):
-		w.userSearch = w.t.lists.Search(of, w.req.User)
+		w.t.lists.Begin(&w.userSearch, of, w.req.User)
 	}
 }
 
@@ -70,7 +70,7 @@ func (w *walker) lists(of whitelist.Of) *whitelist.Lists {
 		}
 		if w.first(knowUser) {
 			w.seek(of)
-			w.user = w.userSearch.Lists()
+			w.userSearch.End(&w.user)
 		}
 		return &w.user
 	}
@@ -79,7 +79,7 @@ func (w *walker) lists(of whitelist.Of) *whitelist.Lists {
 	}
 	if w.first(knowDevice) {
 		w.seek(of)
-		w.device = w.deviceSearch.Lists()
+		w.deviceSearch.End(&w.device)
 	}
 	return &w.device
 }

@@ -5,19 +5,20 @@ import (
 )
 
 // walk is the one walk behind Decide and Explain; tr is nil for Decide.
-func (t *Table) walk(req *Request, tr *Trace) Decision {
-	w := walker{t: t, req: req, tr: tr, addr: plainAddr(req.Addr)}
+//
+// Walker and decision are filled where they lie. To copy either, as a composite
+// literal or a result does, the processor waits for all that was stored in it, and for
+// the memory that the stores wait for: a quarter of the time of a decision.
+func (t *Table) walk(req *Request, tr *Trace) (d Decision) {
+	var w walker
+	w.t, w.req, w.tr, w.addr = t, req, tr, plainAddr(req.Addr)
 	if tr != nil {
 		w.traceBegin()
 	}
-	d, ok := w.sticky()
-	if !ok {
-		d, ok = w.policies()
-	}
-	if !ok {
-		d = w.otherwise()
-	}
-	if d.Reason != Sticky {
+	if !w.sticky(&d) {
+		if !w.policies(&d) {
+			w.otherwise(&d)
+		}
 		w.arrive(&d)
 	}
 	d.Notes = w.notes
@@ -29,17 +30,17 @@ func (t *Table) walk(req *Request, tr *Trace) Decision {
 
 // sticky keeps a session where it is: its region is not off, no epoch has
 // passed, and some endpoint of the region serves.
-func (w *walker) sticky() (Decision, bool) {
+func (w *walker) sticky(d *Decision) bool {
 	s := &w.req.Session
 	if s.Region == "" {
-		return Decision{}, false
+		return false
 	}
 	w.tr.step(StepSession, "")
 	n, why := w.sessionRegion(s)
 	if n < 0 {
 		w.notes |= StaleSession
 		w.tr.outcome(Void, why)
-		return Decision{}, false
+		return false
 	}
 	endpoint := w.t.serving(n, s.Endpoint)
 	if endpoint >= 0 {
@@ -48,7 +49,8 @@ func (w *walker) sticky() (Decision, bool) {
 		w.tr.outcome(Decides, "another endpoint of its region takes over")
 		endpoint = w.endpoint(n)
 	}
-	return Decision{Reason: Sticky, Region: n, Endpoint: endpoint, Policy: -1, Named: n, Bucket: -1}, true
+	d.Reason, d.Region, d.Endpoint, d.Policy, d.Named, d.Bucket = Sticky, n, endpoint, -1, n, -1
+	return true
 }
 
 // sessionRegion is the region that a session may stay in, or -1 and why not. An
@@ -94,7 +96,7 @@ func (t *Table) serving(region int16, key string) int16 {
 }
 
 // policies is the first policy that names a region.
-func (w *walker) policies() (Decision, bool) {
+func (w *walker) policies(d *Decision) bool {
 	seen := int32(0) // rules before it are in the trace
 	for _, of := range w.t.asked {
 		w.seek(of)
@@ -107,13 +109,14 @@ func (w *walker) policies() (Decision, bool) {
 			seen = n + 1
 		}
 		if got := w.rule(&w.t.rules[n]); got.region >= 0 {
-			return named(ByPolicy, n, got), true
+			d.name(ByPolicy, n, got)
+			return true
 		}
 	}
 	if w.tr != nil {
 		w.traceSkipped(seen, int32(len(w.t.rules)))
 	}
-	return Decision{}, false
+	return false
 }
 
 // rule tries one rule that the index left.
@@ -133,20 +136,21 @@ func (w *walker) rule(r *rule) draw {
 	return got
 }
 
-func (w *walker) otherwise() Decision {
+func (w *walker) otherwise(d *Decision) {
 	w.tr.step(StepOtherwise, "")
 	got := w.act(&w.t.otherwise)
 	if w.tr != nil {
 		w.traceDraw(&w.t.otherwise, got)
 	}
-	return named(Default, -1, got)
+	d.name(Default, -1, got)
 }
 
-func named(reason Reason, policy int32, got draw) Decision {
+// name is the region that a step has drawn.
+func (d *Decision) name(reason Reason, policy int32, got draw) {
 	if got.noID {
 		reason = NoID
 	}
-	return Decision{Reason: reason, Region: got.region, Endpoint: -1, Policy: policy, Named: got.region, Bucket: got.bucket}
+	d.Reason, d.Region, d.Endpoint, d.Policy, d.Named, d.Bucket = reason, got.region, -1, policy, got.region, got.bucket
 }
 
 // arrive turns the named region into one that serves and chooses its endpoint,

@@ -61,28 +61,32 @@ func (x *Index) Len() int { return x.ids }
 // Lookup finds all lists that hold the id, which is in normal form. An empty id
 // is in none. It neither allocates nor locks.
 func (x *Index) Lookup(of Of, id string) Lists {
-	s := x.Search(of, id)
-	return s.Lists()
+	var s Search
+	var found Lists
+	x.Begin(&s, of, id)
+	s.End(&found)
+	return found
 }
 
-// Search is a look-up that has begun. The memory that Lists will read is on its
+// Search is a look-up that has begun. The memory that End will read is on its
 // way, which takes about 0.2 µs when no cache has it: time for other work. The
-// zero value finds nothing.
+// zero value finds nothing. Both halves write where the caller keeps things: a
+// result would be copied, and the copy would wait for the memory.
 type Search struct {
 	in     *Index
 	keys   int // how many of the sums count
 	hi, lo [2]uint64
 }
 
-// Search begins the look-up of an id, as Lookup does.
-func (x *Index) Search(of Of, id string) Search {
+// Begin begins the look-up of an id, as Lookup does, in s, which is zero.
+func (x *Index) Begin(s *Search, of Of, id string) {
 	keys := x.device
 	if of != Device {
 		keys = x.user
 	}
-	s := Search{in: x}
+	s.in = x
 	if id == "" || len(x.parts) == 0 {
-		return s
+		return
 	}
 	for _, key := range keys {
 		hi, lo := key.sum(of, id)
@@ -93,19 +97,16 @@ func (x *Index) Search(of Of, id string) Search {
 			prefetch(&p.entries[i*entrySize])
 		}
 	}
-	return s
 }
 
-// Lists finds all lists that hold the id.
-func (s *Search) Lists() Lists {
-	var found Lists
+// End finds all lists that hold the id, and leaves them in found, which is zero.
+func (s *Search) End(found *Lists) {
 	if s.keys > 0 {
 		found.current = s.in.find(s.hi[0], s.lo[0])
 	}
 	if s.keys > 1 {
 		found.other = s.in.find(s.hi[1], s.lo[1])
 	}
-	return found
 }
 
 // part is the partition of a hash. There is one.
