@@ -140,7 +140,7 @@ func (k *checker) rules(path string, app *App, lists *whitelist.Index) {
 	}
 	written := domain.Validate(app.Regions)
 	for _, p := range domain.Validate(served.Regions) {
-		if !slices.Contains(written, p) {
+		if !slices.ContainsFunc(written, func(was fault.Problem) bool { return was.String() == p.String() }) {
 			k.addHint(join(path, p.Path), p.Hint, "with the changes made by hand: %s", p.Detail)
 		}
 	}

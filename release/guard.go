@@ -25,7 +25,7 @@ func (l *Loader) Guard(next, cur *Snapshot) error {
 		}
 		if at := m.Approved.Hosts[host]; at == 0 || at > m.Number {
 			return fault.New(fault.Denied, "host_not_approved", "%s: %s was never approved", path, host).
-				WithHint("propose it with POST /api/v1/hosts; another person approves it with POST /api/v1/approvals/" + host)
+				Hintf("propose it with POST /api/v1/hosts; another person approves it with POST /api/v1/approvals/%s", host)
 		}
 	}
 	if err := guardNames(&m.Document); err != nil {

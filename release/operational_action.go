@@ -1,7 +1,6 @@
 package release
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -35,7 +34,7 @@ func (s Swap) On(doc *Document, ops Operational) (Operational, error) {
 		}
 		every := endpointKeys(r, func(*domain.Endpoint) bool { return true })
 		return ops, fault.New(fault.NotFound, "unknown_endpoint", "region %s has no endpoint %s", s.Region, quote(unknown)).
-			WithHint("known: " + strings.Join(every, ", "))
+			Hintf("known: %s", strings.Join(every, ", "))
 	}
 	expected := endpointOf(r, s.Expect)
 	switch serving := endpointKeys(r, (*domain.Endpoint).Serves); {
@@ -78,9 +77,9 @@ func (s SetRegion) On(doc *Document, ops Operational) (Operational, error) {
 		return ops, fault.New(fault.Invalid, "bad_state", "%s is no state of a region", quote(string(s.State))).
 			WithHint("choose active, draining or off")
 	case s.Expect != r.Condition():
-		return ops, mismatch(string(r.Condition()), "region %s is now %s, not %s", s.Region, r.Condition(), quote(string(s.Expect)))
+		return ops, mismatch(string(r.Condition()), "region %s is now %s, not %s", s.Region, fault.Word(string(r.Condition())), quote(string(s.Expect)))
 	case s.State == r.Condition():
-		return ops, fault.New(fault.Invalid, "no_change", "region %s is already %s", s.Region, s.State)
+		return ops, fault.New(fault.Invalid, "no_change", "region %s is already %s", s.Region, fault.Word(string(s.State)))
 	case s.State == domain.Active && !r.Serves():
 		return ops, fault.New(fault.Invalid, "no_serving_endpoint", "region %s has no serving endpoint", s.Region).
 			WithHint("swap one in first")
@@ -151,7 +150,7 @@ func (s SetCluster) On(doc *Document, ops Operational) (Operational, error) {
 // onApp changes the endpoints of one app; r is its region before.
 func (s SetCluster) onApp(app *App, ops Operational, r *domain.Region) (Operational, error) {
 	if now := s.condition(r); now != s.Expect {
-		return ops, mismatch(string(now), "cluster %s of %s/%s is now %s, not %s", s.Cluster, app.Key, s.Region, now, quote(string(s.Expect)))
+		return ops, mismatch(string(now), "cluster %s of %s/%s is now %s, not %s", s.Cluster, app.Key, s.Region, fault.Word(string(now)), quote(string(s.Expect)))
 	}
 	next := ops.with(app.Key, func(state *AppState) {
 		for _, e := range app.region(s.Region).Endpoints {
@@ -233,9 +232,9 @@ func (f Freeze) On(ops Operational) (Operational, error) {
 	case f.State != Open && f.State != Frozen:
 		return ops, fault.New(fault.Invalid, "bad_state", "%s is no state of a freeze", quote(f.State)).WithHint("choose frozen or open")
 	case f.Expect != now:
-		return ops, mismatch(now, "changes are now %s, not %s", now, quote(f.Expect))
+		return ops, mismatch(now, "changes are now %s, not %s", fault.Word(now), quote(f.Expect))
 	case f.State == now:
-		return ops, fault.New(fault.Invalid, "no_change", "changes are %s already", now)
+		return ops, fault.New(fault.Invalid, "no_change", "changes are %s already", fault.Word(now))
 	}
 	next := ops.clone()
 	next.Frozen = f.State == Frozen
@@ -277,7 +276,7 @@ func unknownApp(key string) error {
 
 // mismatch says that somebody was faster. Data is the current value.
 func mismatch(current, format string, args ...any) error {
-	err := fault.New(fault.Conflict, "expect_mismatch", "%s", fmt.Sprintf(format, args...)).
+	err := fault.New(fault.Conflict, "expect_mismatch", format, args...).
 		WithHint("look again, then repeat with the current value")
 	err.Data = map[string]string{"current": current}
 	return err

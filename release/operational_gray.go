@@ -62,7 +62,7 @@ func (s SetShare) On(doc *Document, ops Operational) (Operational, error) {
 	switch now := Position(share); {
 	case share.Of == nil:
 		return ops, fault.New(fault.Invalid, "share_form", "the share of %s/%s is written as %s, which has no steps", s.App, s.Policy, now).
-			WithHint("write share: {region: " + share.Region + ", of: N} in the document; an abort works all the same")
+			Hintf("write share: {region: %s, of: N} in the document; an abort works all the same", share.Region)
 	case s.To < 0 || s.To > policy.Whole:
 		return ops, fault.New(fault.Invalid, "bad_share", "%d is not between 0 and %d (10,000ths)", s.To, policy.Whole).
 			WithHint("500 is 5 %")

@@ -64,7 +64,7 @@ func (s *Store) ApproveHost(ctx context.Context, host string, c ledger.Change) e
 		same := strings.EqualFold(row.Proposer, c.By)
 		if same && !s.fourEyesOff {
 			return fault.New(fault.Denied, "self_approval", "%s proposed host %s; another person must approve it", c.By, host).
-				WithHint("they call POST /api/v1/approvals/" + host + " with their own token")
+				Hintf("they call POST /api/v1/approvals/%s with their own token", host)
 		}
 		return tx.Model(&hostRow{}).Where("host = ?", host).
 			Updates(map[string]any{"approver": c.By, "approved": micros(s.now()), "four_eyes_off": same}).Error

@@ -216,7 +216,7 @@ func mayGive(actor Actor, account ledger.Account, roles []string) error {
 	}
 	for _, role := range roles {
 		if !slices.Contains(actor.Roles, role) {
-			return fault.New(fault.Denied, "own_roles", "nobody gives themselves a role").WithHint("ask another user admin for " + role)
+			return fault.New(fault.Denied, "own_roles", "nobody gives themselves a role").Hintf("ask another user admin for %s", role)
 		}
 	}
 	return nil

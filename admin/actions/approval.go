@@ -14,7 +14,7 @@ import (
 
 // another is a refusal when the actor is one of the authors: nobody approves what
 // they wrote a part of. A token is its maker's, too, who saw its secret.
-func (a *Actions) another(ctx context.Context, who Actor, what string, authors ...string) error {
+func (a *Actions) another(ctx context.Context, who Actor, what fault.Text, authors ...string) error {
 	if !a.FourEyes {
 		return nil
 	}
@@ -104,7 +104,7 @@ func needsApproval(needs []Need) error {
 	err := fault.New(fault.Denied, "needs_approval", "this takes a second person; nothing was changed").
 		WithHint("save it as a draft (POST /api/v1/drafts), submit it, and let somebody else approve it; then publish the draft")
 	for _, n := range needs {
-		err.Problems = append(err.Problems, fault.Problem{Path: n.Path, Detail: n.Detail + " (" + n.Code + ")"})
+		err.Problems = append(err.Problems, n.problem())
 	}
 	return err
 }
@@ -112,7 +112,7 @@ func needsApproval(needs []Need) error {
 // byOne warns of what one person did because four eyes are off.
 func byOne(needs []Need) (warnings []fault.Problem) {
 	for _, n := range needs {
-		warnings = append(warnings, fault.Problem{Path: n.Path, Detail: n.Detail + " (" + n.Code + "); one person decided, for four eyes are off"})
+		warnings = append(warnings, fault.ProblemOf(n.Path, fault.Textf("%s (%s); one person decided, for four eyes are off", n.Said, n.Code), fault.Text{}))
 	}
 	return warnings
 }

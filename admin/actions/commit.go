@@ -42,7 +42,12 @@ type Veto struct {
 	Code   string `json:"code" example:"big_move"`
 	Detail string `json:"detail"`
 	Hint   string `json:"hint,omitempty"`
+
+	Said fault.Said `json:"-"`
 }
+
+// Texts are the detail and the hint, for other languages.
+func (v Veto) Texts() (detail, hint fault.Text) { return v.Said.Texts(v.Detail, v.Hint) }
 
 // draft is a change on its way to a release.
 type draft struct {
@@ -115,7 +120,7 @@ func (a *Actions) weigh(ctx context.Context, d draft) (*Preview, error) {
 	}
 	err = a.Loader.Guard(snapshot, cur)
 	if e, ok := errors.AsType[*fault.Error](err); ok && e.Kind == fault.Denied {
-		p.Refused, err = &Veto{Code: e.Code, Detail: e.Detail, Hint: e.Hint}, nil
+		p.Refused, err = &Veto{Code: e.Code, Detail: e.Detail, Hint: e.Hint, Said: e.Said}, nil
 	}
 	return p, err
 }
@@ -198,12 +203,12 @@ func (w Write) entry(d draft, out Outcome) (ledger.Change, error) {
 // followed warns of what an emergency found and went past.
 func (d draft) followed() (warnings []fault.Problem) {
 	if d.rollout.Canary != "" {
-		warnings = append(warnings, fault.Problem{Detail: fmt.Sprintf("release %d, which only %s served, is superseded", d.rollout.Head, d.rollout.Canary),
-			Hint: "whoever made it publishes it again on top of this one"})
+		warnings = append(warnings, fault.ProblemOf("", fault.Textf("release %d, which only %s served, is superseded", d.rollout.Head, d.rollout.Canary),
+			fault.Textf("whoever made it publishes it again on top of this one")))
 	}
 	if d.lost > 0 {
-		warnings = append(warnings, fault.Problem{Detail: fmt.Sprintf("the database lacks the last %d releases; this one was made from what is served", d.lost),
-			Hint: "POST /api/v1/releases/adopt brings back their lists and tables"})
+		warnings = append(warnings, fault.ProblemOf("", fault.Textf("the database lacks the last %d releases; this one was made from what is served", d.lost),
+			fault.Textf("POST /api/v1/releases/adopt brings back their lists and tables")))
 	}
 	return warnings
 }

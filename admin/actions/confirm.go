@@ -51,8 +51,8 @@ func (w Write) confirmed(want string) error {
 	}
 	err := fault.New(fault.Invalid, "confirm_mismatch", "this must be confirmed with %q; nothing was changed", want)
 	if w.Confirm != "" {
-		err.Detail = fmt.Sprintf("%q does not confirm this; nothing was changed", w.Confirm)
+		err = fault.New(fault.Invalid, "confirm_mismatch", "%q does not confirm this; nothing was changed", w.Confirm)
 	}
 	err.Data = map[string]string{"confirm": want}
-	return err.WithHint("read what will change, then give confirm: " + want)
+	return err.Hintf("read what will change, then give confirm: %s", want)
 }

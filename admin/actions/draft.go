@@ -246,7 +246,8 @@ func (a *Actions) moveDraft(ctx context.Context, w Write, id string, m draftMove
 			return "", err
 		}
 		if !slices.Contains(m.from, p.State) {
-			return "", wrongState(p, "it is not "+strings.Join(m.from, " or "), "GET /api/v1/drafts/"+id+" shows where it stands")
+			return "", fault.New(fault.Conflict, "draft_state", "draft %s is %s: it is not %s", p.ID, fault.Word(p.State), strings.Join(m.from, " or ")).
+				Hintf("GET /api/v1/drafts/%s shows where it stands", id)
 		}
 		p.State, b.Due, b.Zone, b.Why = m.to, time.Time{}, "", ""
 		if m.why {
@@ -261,7 +262,7 @@ func (a *Actions) moveDraft(ctx context.Context, w Write, id string, m draftMove
 }
 
 func wrongState(p ledger.Paper, what, hint string) error {
-	return fault.New(fault.Conflict, "draft_state", "draft %s is %s: %s", p.ID, p.State, what).WithHint(hint)
+	return fault.New(fault.Conflict, "draft_state", "draft %s is %s: %s", p.ID, fault.Word(p.State), fault.Word(what)).WithHint(hint)
 }
 
 // ApproveDraft signs the draft as its digest has it. Who wrote a part of it may not.
@@ -282,7 +283,7 @@ func (a *Actions) ApproveDraft(ctx context.Context, w Write, id, digest string) 
 			return "", fault.New(fault.Conflict, "stale_approval", "draft %s was changed since you looked; nothing was approved", id).
 				WithHint("look at it again, then approve what it says now")
 		}
-		if err := a.another(ctx, w.Actor, "draft "+id, b.Authors...); err != nil {
+		if err := a.another(ctx, w.Actor, fault.Textf("draft %s", id), b.Authors...); err != nil {
 			return "", err
 		}
 		if err := w.remember(id); err != nil {

@@ -246,7 +246,7 @@ func (w *watch) swap(o outage) *Emergency {
 		switch e := &o.r.Endpoints[i]; {
 		case e.Serves():
 			out = append(out, e)
-		case e.State == domain.Standby && w.health.lacks(e.Domain, w.safety) == "":
+		case e.State == domain.Standby && w.health.up(e.Domain, w.safety):
 			in = append(in, e)
 		}
 	}
@@ -263,7 +263,7 @@ func (w *watch) swap(o outage) *Emergency {
 // others says whether a region that is up takes the users over.
 func (w *watch) others(o outage) bool {
 	for _, host := range successors(o.app, o.r) {
-		if w.health.lacks(host, w.safety) == "" {
+		if w.health.up(host, w.safety) {
 			return usableRegions(o.app) > 1 || o.r.Condition() != domain.Active
 		}
 	}

@@ -69,6 +69,8 @@ type Gray struct {
 	Seen        *GraySeen `json:"seen,omitempty" doc:"of an hour; absent without requests"`
 	Conditional bool      `json:"conditional,omitempty" doc:"the policy has conditions: what is seen is a part of all of the app's requests, and expected of those who meet them"`
 	Confirm     string    `json:"confirm" doc:"what must be typed to abort"`
+
+	WaitsFor []fault.Text `json:"-"` // Waits, for other languages
 }
 
 // grayFile is a plan's paper and what stands in it.
@@ -127,7 +129,7 @@ func (a *Actions) plannedGray(ctx context.Context, app, policy string) (*grayFil
 	g, err := a.grayFile(ctx, app, policy)
 	if err == nil && g.paper.Rev == 0 {
 		err = fault.New(fault.NotFound, "no_plan", "nobody planned a gray for %s", grayID(app, policy)).
-			WithHint("PUT /api/v1/grays/" + grayID(app, policy) + " with its steps and signals")
+			Hintf("PUT /api/v1/grays/%s with its steps and signals", grayID(app, policy))
 	}
 	return g, err
 }

@@ -120,7 +120,7 @@ func (a *Actions) PlanGray(ctx context.Context, w Write, to GrayRef, plan GrayPl
 		}
 		if s.share.Of == nil {
 			return to, fault.New(fault.Invalid, "share_form", "the share of %s is written as %s, which has no steps", to, s.position()).
-				WithHint("write share: {region: " + s.share.Region + ", of: N} in the document")
+				Hintf("write share: {region: %s, of: N} in the document", s.share.Region)
 		}
 		g, err := a.grayFile(ctx, to.App, to.Policy)
 		if err != nil {
@@ -213,9 +213,9 @@ func (a *Actions) ApproveGray(ctx context.Context, w Write, to GrayRef, digest s
 				WithHint("read it again, and sign what it says now")
 		}
 		if g.paper.State != GraySubmitted {
-			return to, fault.New(fault.Conflict, "no_change", "the plan of %s waits for nobody", to).WithHint("it is " + g.paper.State)
+			return to, fault.New(fault.Conflict, "no_change", "the plan of %s waits for nobody", to).Hintf("it is %s", fault.Word(g.paper.State))
 		}
-		if err := a.another(ctx, w.Actor, "the plan of "+to.String(), g.Author); err != nil {
+		if err := a.another(ctx, w.Actor, fault.Textf("the plan of %s", to), g.Author); err != nil {
 			return to, err
 		}
 		if err := w.remember(to); err != nil {

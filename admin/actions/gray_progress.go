@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/ledger"
 	"dispatch.example/dispatch/policy"
 )
@@ -102,29 +103,29 @@ func (a *Actions) bakeLeft(g *grayFile) time.Duration {
 }
 
 // waits is what the next step still waits for; nothing: it is ready.
-func (a *Actions) waits(ctx context.Context, g *grayFile, s sharing) ([]string, error) {
-	var waits []string
+func (a *Actions) waits(ctx context.Context, g *grayFile, s sharing) ([]fault.Text, error) {
+	var waits []fault.Text
 	if g.Since.IsZero() {
-		return []string{fmt.Sprintf("not every replica serves release %d yet", g.Release)}, nil
+		return []fault.Text{fault.Textf("not every replica serves release %d yet", g.Release)}, nil
 	}
 	if left := a.bakeLeft(g); left > 0 {
-		waits = append(waits, fmt.Sprintf("bake: %s left of %s", left, time.Duration(g.Plan.Bake)))
+		waits = append(waits, fault.Textf("bake: %s left of %s", left, time.Duration(g.Plan.Bake)))
 	}
 	n, err := a.sample(ctx, g)
 	if err != nil {
 		return nil, err
 	}
 	if n < g.Plan.Sample {
-		waits = append(waits, fmt.Sprintf("sample: %d of %d requests", n, g.Plan.Sample))
+		waits = append(waits, fault.Textf("sample: %d of %d requests", n, g.Plan.Sample))
 	}
 	switch watch := a.grayWatch.seen(g); {
 	case a.now().Sub(watch.at) > 2*GrayWindow+signalTime:
-		waits = append(waits, "signals: none was asked in the last minute")
+		waits = append(waits, fault.Textf("signals: none was asked in the last minute"))
 	case watch.passed < windowsNeeded:
-		waits = append(waits, fmt.Sprintf("signals: all passed in %d of %d windows in a row", watch.passed, windowsNeeded))
+		waits = append(waits, fault.Textf("signals: all passed in %d of %d windows in a row", watch.passed, windowsNeeded))
 	}
 	if s.position() != fmt.Sprint(g.share()) {
-		waits = append(waits, fmt.Sprintf("the share is %s and the plan stands at %d", s.position(), g.share()))
+		waits = append(waits, fault.Textf("the share is %s and the plan stands at %d", s.position(), g.share()))
 	}
 	return waits, nil
 }
@@ -151,6 +152,9 @@ func (a *Actions) progress(ctx context.Context, f *grayFile, g *Gray) (err error
 	if err != nil {
 		return err
 	}
-	g.Waits, g.Ready = append(g.Waits, waits...), len(waits) == 0
+	for _, wait := range waits {
+		g.Waits = append(g.Waits, wait.String())
+	}
+	g.WaitsFor, g.Ready = waits, len(waits) == 0
 	return nil
 }

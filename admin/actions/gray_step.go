@@ -58,10 +58,10 @@ func (a *Actions) StartGray(ctx context.Context, w Write, to GrayRef, expect str
 		switch g.paper.State {
 		case GraySubmitted:
 			return fault.New(fault.Denied, "not_approved", "the plan of %s moves more people at a step than one person may", to).
-				WithHint("somebody else with the role approver signs it: POST /api/v1/grays/" + to.String() + "/approve")
+				Hintf("somebody else with the role approver signs it: POST /api/v1/grays/%s/approve", to)
 		case GrayPlanned:
 		default:
-			return fault.New(fault.Conflict, "gray_state", "the gray %s is %s and cannot be started", to, g.paper.State).
+			return fault.New(fault.Conflict, "gray_state", "the gray %s is %s and cannot be started", to, fault.Word(g.paper.State)).
 				WithHint("a paused one is resumed; for another one write a new plan")
 		}
 		g.Readings = a.readSignals(ctx, g, s)
@@ -79,7 +79,7 @@ func (a *Actions) StartGray(ctx context.Context, w Write, to GrayRef, expect str
 func (a *Actions) NextGray(ctx context.Context, w Write, to GrayRef, expect string) (GrayOutcome, error) {
 	return a.advance(ctx, w, to, expect, func(ctx context.Context, g *grayFile, s sharing) error {
 		if g.paper.State != GrayRunning {
-			return fault.New(fault.Conflict, "gray_state", "the gray %s is %s", to, g.paper.State).WithHint("start or resume it first")
+			return fault.New(fault.Conflict, "gray_state", "the gray %s is %s", to, fault.Word(g.paper.State)).WithHint("start or resume it first")
 		}
 		waits, err := a.waits(ctx, g, s)
 		if err != nil {
@@ -91,7 +91,7 @@ func (a *Actions) NextGray(ctx context.Context, w Write, to GrayRef, expect stri
 		e := fault.New(fault.Conflict, "not_ready", "the next step of %s has to wait; nothing was changed", to).
 			WithHint("a step that went badly is aborted; a slow one gets a smaller sample in a new plan")
 		for _, wait := range waits {
-			e.Problems = append(e.Problems, fault.Problem{Detail: wait})
+			e.Problems = append(e.Problems, fault.ProblemOf("", wait, fault.Text{}))
 		}
 		return e
 	})
@@ -204,7 +204,7 @@ func (a *Actions) PauseGray(ctx context.Context, w Write, to GrayRef) (GrayOutco
 			g.paper.State, g.Why = GrayPaused, "by "+w.Actor.Name+": "+w.Reason
 		case GrayPaused:
 		default:
-			return fault.New(fault.Conflict, "gray_state", "the gray %s is %s", to, g.paper.State).WithHint("only one that runs can be paused")
+			return fault.New(fault.Conflict, "gray_state", "the gray %s is %s", to, fault.Word(g.paper.State)).WithHint("only one that runs can be paused")
 		}
 		return nil
 	})
@@ -221,7 +221,7 @@ func (a *Actions) ResumeGray(ctx context.Context, w Write, to GrayRef) (GrayOutc
 	}
 	return a.turnGray(ctx, w, to, "gray_resume", func(g *grayFile) error {
 		if g.paper.State != GrayPaused {
-			return fault.New(fault.Conflict, "gray_state", "the gray %s is %s", to, g.paper.State).WithHint("only a paused one can be resumed")
+			return fault.New(fault.Conflict, "gray_state", "the gray %s is %s", to, fault.Word(g.paper.State)).WithHint("only a paused one can be resumed")
 		}
 		s, err := shareIn(cur.Manifest, to.App, to.Policy)
 		if err != nil {
@@ -245,7 +245,7 @@ func (a *Actions) FinishGray(ctx context.Context, w Write, to GrayRef) (GrayOutc
 	out, err := a.turnGray(ctx, w, to, "gray_finish", func(g *grayFile) error {
 		switch {
 		case g.paper.State != GrayRunning && g.paper.State != GrayPaused:
-			return fault.New(fault.Conflict, "gray_state", "the gray %s is %s", to, g.paper.State).WithHint("only one that runs can be finished")
+			return fault.New(fault.Conflict, "gray_state", "the gray %s is %s", to, fault.Word(g.paper.State)).WithHint("only one that runs can be finished")
 		case g.next() != 0:
 			return fault.New(fault.Conflict, "steps_left", "the gray %s stands at %d, and its plan ends at %d", to, g.share(), g.Plan.Steps[len(g.Plan.Steps)-1]).
 				WithHint("take the steps that are left, or abort it")

@@ -21,7 +21,7 @@ func (a *Actions) ProposeHost(ctx context.Context, w Write, raw string) (ledger.
 	}
 	if !a.Suffixes.Allows(host) {
 		return ledger.Host{}, fault.New(fault.Invalid, "outside_suffixes", "%s lies outside the allowed suffixes", host).
-			WithHint("allowed are " + a.Suffixes.String() + "; only --allowed-suffixes at start changes that")
+			Hintf("allowed are %s; only --allowed-suffixes at start changes that", a.Suffixes)
 	}
 	return a.hostChange(ctx, w, asked{"host_propose", host}, a.Ledger.ProposeHost)
 }

@@ -33,8 +33,8 @@ func (a *Actions) signedByAnother(ctx context.Context, actor Actor, p *proposal,
 		return err
 	}
 	for _, who := range signed {
-		if err = a.another(ctx, actor, "this change", who); err == nil {
-			err = a.another(ctx, Actor{Name: who}, "this change", actor.Name)
+		if err = a.another(ctx, actor, fault.Textf("this change"), who); err == nil {
+			err = a.another(ctx, Actor{Name: who}, fault.Textf("this change"), actor.Name)
 		}
 		if err == nil {
 			return nil

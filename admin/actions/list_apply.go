@@ -69,7 +69,7 @@ func (a *Actions) ApproveImport(ctx context.Context, w Write, list, digest strin
 			}
 		}
 		return out, fault.New(fault.NotFound, "unknown_import", "nothing with this digest waits for list %s", list).
-			WithHint("GET /api/v1/lists/" + list + "/imports shows what waits; it may have been applied or withdrawn")
+			Hintf("GET /api/v1/lists/%s/imports shows what waits; it may have been applied or withdrawn", list)
 	})
 	if err == nil {
 		a.acknowledge(ctx, &out.Outcome, normalWait)
@@ -78,7 +78,7 @@ func (a *Actions) ApproveImport(ctx context.Context, w Write, list, digest strin
 }
 
 func (a *Actions) approveImport(ctx context.Context, w Write, i waitingImport) (out ImportOutcome, err error) {
-	if err := a.another(ctx, w.Actor, "import "+i.paper.ID, i.paper.By); err != nil {
+	if err := a.another(ctx, w.Actor, fault.Textf("import %s", i.paper.ID), i.paper.By); err != nil {
 		return out, err
 	}
 	h, err := a.editable(ctx)

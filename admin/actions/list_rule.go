@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 
+	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/release"
 	"dispatch.example/dispatch/whitelist"
 )
@@ -31,7 +32,7 @@ func (s Settings) removal(list string, had, removed int) []Need {
 	if removed*100 <= had*limit {
 		return []Need{}
 	}
-	return []Need{{listRemoval, fmt.Sprintf("lists[%s]", list), fmt.Sprintf("%d of %d ids go, more than %d %%", removed, had, limit)}}
+	return []Need{newNeed(listRemoval, fmt.Sprintf("lists[%s]", list), fault.Textf("%d of %d ids go, more than %d %%", removed, had, limit))}
 }
 
 // listNeeds are the lists of which a document takes more than one person may: by
@@ -56,8 +57,7 @@ func (a *Actions) listNeeds(ctx context.Context, d draft, next *release.Manifest
 			}
 		}
 		for _, n := range s.removal(l.Key, l.Count, l.Count-left) {
-			n.Detail += "; import the ids by themselves, which somebody else approves"
-			needs = append(needs, n)
+			needs = append(needs, newNeed(n.Code, n.Path, fault.Textf("%s; import the ids by themselves, which somebody else approves", n.Said)))
 		}
 	}
 	return needs, nil

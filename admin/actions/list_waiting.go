@@ -133,9 +133,9 @@ func (a *Actions) importWaits(ctx context.Context, p ledger.Paper, b importBody)
 		return err
 	}
 	refusal := fault.New(fault.Denied, "needs_approval", "this takes a second person; list %s is unchanged, and the content waits as import %s", b.List, p.ID).
-		WithHint(fmt.Sprintf("somebody else approves it: POST /api/v1/lists/%s/approve with the digest, or the list's page", b.List))
+		Hintf("somebody else approves it: POST /api/v1/lists/%s/approve with the digest, or the list's page", b.List)
 	for _, n := range needs {
-		refusal.Problems = append(refusal.Problems, fault.Problem{Path: n.Path, Detail: n.Detail + " (" + n.Code + ")"})
+		refusal.Problems = append(refusal.Problems, n.problem())
 	}
 	refusal.Data = a.listImport(p, b, needs, false)
 	return refusal
@@ -220,8 +220,8 @@ func (a *Actions) waitingImport(ctx context.Context, list, id string, states ...
 	case b.List != list:
 		return waitingImport{}, fault.New(fault.NotFound, "unknown_import", "list %s has no import %s", list, id)
 	case !slices.Contains(states, p.State):
-		return waitingImport{}, fault.New(fault.Conflict, "import_state", "import %s is %s", id, p.State).
-			WithHint(fmt.Sprintf("GET /api/v1/lists/%s/imports shows what waits", list))
+		return waitingImport{}, fault.New(fault.Conflict, "import_state", "import %s is %s", id, fault.Word(p.State)).
+			Hintf("GET /api/v1/lists/%s/imports shows what waits", list)
 	}
 	return waitingImport{p, b}, nil
 }

@@ -66,7 +66,7 @@ func (a *Actions) lookUp(ctx context.Context, who Actor, answer func() (ledger.C
 	if wait > 0 {
 		a.lookedUp(LookUp{By: who.Name, Refused: true})
 		refusal := fault.New(fault.Throttled, "too_many_look_ups", "%s looked up %d people within the hour", who.Name, LookUpsAnHour).
-			WithHint(fmt.Sprintf("wait %s; to know a whole list, export it", wait.Truncate(time.Second)))
+			Hintf("wait %s; to know a whole list, export it", wait.Truncate(time.Second))
 		refusal.Data = RetryAfter{int(wait.Seconds()) + 1}
 		return refusal
 	}

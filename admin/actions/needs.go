@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/release"
 )
 
@@ -14,6 +15,20 @@ type Need struct {
 	Code   string `json:"code" enum:"new_domain,big_move,region_removed,list_removal"`
 	Path   string `json:"path" example:"apps[mobile].regions[sh]"`
 	Detail string `json:"detail"`
+
+	Said fault.Text `json:"-"` // Detail
+}
+
+// Texts are the detail, and no hint, for other languages.
+func (n Need) Texts() (detail, hint fault.Text) { return n.Said.For(n.Detail), fault.Text{} }
+
+func newNeed(code, path string, why fault.Text) Need {
+	return Need{Code: code, Path: path, Detail: why.String(), Said: why}
+}
+
+// problem is the need with its code, as one thing that stands in the way.
+func (n Need) problem() fault.Problem {
+	return fault.ProblemOf(n.Path, fault.Textf("%s (%s)", n.Said, n.Code), fault.Text{})
 }
 
 // What a second person must agree to. The last two are codes of the guard, too.
@@ -42,7 +57,7 @@ func (a *Actions) needs(ctx context.Context, from, next *release.Manifest, moved
 	for path, hosts := range names(&next.Document) {
 		for _, host := range hosts {
 			if !slices.Contains(was[path], host) {
-				needs = append(needs, Need{newDomain, path, host + " is new here"})
+				needs = append(needs, newNeed(newDomain, path, fault.Textf("%s is new here", host)))
 			}
 		}
 	}
@@ -51,14 +66,14 @@ func (a *Actions) needs(ctx context.Context, from, next *release.Manifest, moved
 		kept := regionsOf(&next.Document, app.Key)
 		for _, r := range app.Regions {
 			if !slices.Contains(kept, r.Key) {
-				needs = append(needs, Need{regionRemoved, fmt.Sprintf("apps[%s].regions[%s]", app.Key, r.Key), "the region goes"})
+				needs = append(needs, newNeed(regionRemoved, fmt.Sprintf("apps[%s].regions[%s]", app.Key, r.Key), fault.Textf("the region goes")))
 			}
 		}
 	}
 	for app, n := range moved {
 		if limit := s.Safety.MaxMovePercent; n > limit*100+moveChance {
-			needs = append(needs, Need{bigMove, fmt.Sprintf("apps[%s]", app),
-				fmt.Sprintf("about %.1f %% of the app's users move, more than %d %%", float64(n)/100, limit)})
+			needs = append(needs, newNeed(bigMove, fmt.Sprintf("apps[%s]", app),
+				fault.Textf("about %.1f %% of the app's users move, more than %d %%", float64(n)/100, limit)))
 		}
 	}
 	slices.SortFunc(needs, func(x, y Need) int {

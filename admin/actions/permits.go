@@ -113,5 +113,5 @@ func (a Actor) May(operation string) error {
 		}
 	}
 	return fault.New(fault.Denied, "role", "%s may not %s", strings.Join(a.Roles, " and "), operation).
-		WithHint("ask someone with one of these roles: " + strings.Join(roles, ", "))
+		Hintf("ask someone with one of these roles: %s", strings.Join(roles, ", "))
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/ledger"
 	"dispatch.example/dispatch/probe"
 )
@@ -134,18 +135,24 @@ func merged(host string, rows []ledger.Probe, quorum int, counts func(ledger.Pro
 	return h
 }
 
-// lacks says why nobody can say that the host is up; empty: it is.
-func (h Health) lacks(host string, s SafetySettings) string {
+// up says whether the host is seen up, by as many probers as the settings ask for.
+func (h Health) up(host string, s SafetySettings) bool {
+	_, lacks := h.lacks(host, s)
+	return !lacks
+}
+
+// lacks says why nobody can say that the host is up, if nobody can.
+func (h Health) lacks(host string, s SafetySettings) (why fault.Text, lacks bool) {
 	seen := h.Hosts[host]
 	switch {
 	case seen.State == probe.Up:
-		return ""
+		return fault.Text{}, false
 	case seen.Of == 0 && h.Distrusted:
-		return fmt.Sprintf("%s: the probers are distrusted, most hosts fail at once", host)
+		return fault.Textf("%s: the probers are distrusted, most hosts fail at once", host), true
 	case seen.Of == 0:
-		return fmt.Sprintf("%s: nobody has probed it within %s", host, time.Duration(s.ProbeFresh))
+		return fault.Textf("%s: nobody has probed it within %s", host, time.Duration(s.ProbeFresh)), true
 	case seen.State == probe.Down:
-		return fmt.Sprintf("%s: down since %s: %s", host, seen.Since.UTC().Format(time.TimeOnly)+"Z", seen.Problem)
+		return fault.Textf("%s: down since %sZ: %s", host, seen.Since.UTC().Format(time.TimeOnly), seen.Problem), true
 	}
-	return fmt.Sprintf("%s: seen up by %d of %d probers, %d are needed", host, seen.Up, seen.Of, min(s.ProbeQuorum, seen.Of))
+	return fault.Textf("%s: seen up by %d of %d probers, %d are needed", host, seen.Up, seen.Of, min(s.ProbeQuorum, seen.Of)), true
 }

@@ -174,8 +174,8 @@ func (a *Actions) requireApproved(ctx context.Context, doc *release.Document, so
 	var missing fault.Problems
 	for host, path := range doc.Domains() {
 		if !approved[host] {
-			missing = append(missing, fault.Problem{Path: path, Detail: host + " is not an approved host",
-				Hint: "POST /api/v1/hosts proposes it; somebody else approves it with POST /api/v1/approvals/" + host})
+			missing = append(missing, fault.ProblemOf(path, fault.Textf("%s is not an approved host", host),
+				fault.Textf("POST /api/v1/hosts proposes it; somebody else approves it with POST /api/v1/approvals/%s", host)))
 		}
 	}
 	slices.SortFunc(missing, func(x, y fault.Problem) int { return cmp.Compare(x.Path, y.Path) })

@@ -43,7 +43,7 @@ func (a *Actions) ReviewRelease(ctx context.Context, w Write, n uint64) error {
 			return struct{}{}, fault.New(fault.Invalid, "not_reviewed", "release %d is no emergency (%s)", n, m.Cause.Action).
 				WithHint("GET /api/v1/pending lists what waits for a review")
 		}
-		if err := a.another(ctx, w.Actor, fmt.Sprintf("release %d", n), m.Cause.By); err != nil {
+		if err := a.another(ctx, w.Actor, fault.Textf("release %d", n), m.Cause.By); err != nil {
 			return struct{}{}, err
 		}
 		if err := w.remember(struct{}{}); err != nil {

@@ -1,7 +1,6 @@
 package actions
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -18,14 +17,15 @@ import (
 // usableRegion counts the regions that take new sessions. That there is one at all
 // is release's business, and refused before rules are asked.
 func (j *judge) usableRegion() RuleResult {
-	r := RuleResult{Rule: UsableRegion, OK: true, Never: true, Detail: "every app keeps a region that takes new sessions"}
+	r := RuleResult{Rule: UsableRegion, OK: true, Never: true}
+	r.says(fault.Textf("every app keeps a region that takes new sessions"), fault.Text{})
 	before, after := j.before(), j.after()
 	for i := range after {
 		was, is := usableRegions(&before[i]), usableRegions(&after[i])
 		if is < was && is < j.safety.MinUsableRegions {
 			r.OK = false
-			r.Detail = fmt.Sprintf("%s would have %d regions that take new sessions, the settings ask for %d", after[i].Key, is, j.safety.MinUsableRegions)
-			r.Satisfy = "make another region active first"
+			r.says(fault.Textf("%s would have %d regions that take new sessions, the settings ask for %d", after[i].Key, is, j.safety.MinUsableRegions),
+				fault.Textf("make another region active first"))
 		}
 	}
 	return r
@@ -116,11 +116,13 @@ func successors(app *release.App, gone *domain.Region) (hosts []string) {
 // danglingName refuses to begin to send people to a name that somebody else may own
 // tomorrow.
 func (j *judge) danglingName() RuleResult {
-	r := RuleResult{Rule: DanglingName, OK: true, Never: true, Detail: "no host that takes over is an alias of a name that does not exist"}
+	r := RuleResult{Rule: DanglingName, OK: true, Never: true}
+	r.says(fault.Textf("no host that takes over is an alias of a name that does not exist"), fault.Text{})
 	for _, t := range j.takers() {
 		for _, host := range t.hosts {
 			if seen := j.health.Hosts[host]; seen.Dangling {
-				r.OK, r.Detail, r.Satisfy = false, seen.Problem, "take another host, or mend the alias in the zone"
+				r.OK = false
+				r.says(fault.Word(seen.Problem), fault.Textf("take another host, or mend the alias in the zone"))
 			}
 		}
 	}
@@ -131,44 +133,50 @@ func (j *judge) danglingName() RuleResult {
 func (j *judge) probeFresh() RuleResult {
 	r := RuleResult{Rule: ProbeFresh, OK: true}
 	if !j.health.On {
-		r.Warns, r.Detail, r.Satisfy = true, "nobody knows whether the hosts that take over are up: probes are off", "serve --probes on"
+		r.Warns = true
+		r.says(fault.Textf("nobody knows whether the hosts that take over are up: probes are off"), fault.Textf("serve --probes on"))
 		return r
 	}
-	var fine, lacking []string
+	var fine, lacking []fault.Text
 	for _, t := range j.takers() {
-		var why []string
+		var why []fault.Text
 		there := false
 		for _, host := range t.hosts {
-			if lack := j.health.lacks(host, j.safety); lack != "" {
+			if lack, lacks := j.health.lacks(host, j.safety); lacks {
 				why = append(why, lack)
 				continue
 			}
 			there = true
 			seen := j.health.Hosts[host]
-			fine = append(fine, fmt.Sprintf("%s is up, seen by %d of %d %s ago", host, seen.Up, seen.Of, j.now.Sub(seen.Last).Round(time.Second)))
+			fine = append(fine, fault.Textf("%s is up, seen by %d of %d %s ago", host, seen.Up, seen.Of, j.now.Sub(seen.Last).Round(time.Second)))
 		}
 		if !there {
-			lacking = append(lacking, t.of+": "+strings.Join(why, "; "))
+			lacking = append(lacking, fault.Textf("%s: %s", t.of, fault.Join("%s; %s", why)))
 		}
 	}
-	r.Detail = cmp.Or(strings.Join(fine, ", "), "no host takes over")
-	if len(lacking) > 0 {
-		r.OK, r.Detail = false, strings.Join(lacking, "; ")
-		r.Satisfy = "wait until probers see it up (GET /api/v1/probes shows why they do not), or take another host"
+	switch {
+	case len(lacking) > 0:
+		r.OK = false
+		r.says(fault.Join("%s; %s", lacking), fault.Textf("wait until probers see it up (GET /api/v1/probes shows why they do not), or take another host"))
+	case len(fine) > 0:
+		r.says(fault.Join("%s, %s", fine), fault.Text{})
+	default:
+		r.says(fault.Textf("no host takes over"), fault.Text{})
 	}
 	return r
 }
 
 // flapWait lets a region rest.
 func (j *judge) flapWait() RuleResult {
-	r := RuleResult{Rule: FlapWait, OK: true, Detail: "no target was changed a moment ago"}
+	r := RuleResult{Rule: FlapWait, OK: true}
+	r.says(fault.Textf("no target was changed a moment ago"), fault.Text{})
 	latest := j.now
 	for _, t := range j.e.Targets {
 		until, times := j.restsUntil(t)
 		if until.After(j.now) && (r.OK || until.After(latest)) {
 			latest, r.OK = until, false
-			r.Detail = fmt.Sprintf("%s was changed %s ago, %d times within %s", t.name(), j.now.Sub(j.lastOf(t)).Round(time.Second), times, time.Duration(j.safety.FlapWindow))
-			r.Satisfy = "wait until " + until.UTC().Format(time.TimeOnly) + "Z"
+			r.says(fault.Textf("%s was changed %s ago, %d times within %s", t.name(), j.now.Sub(j.lastOf(t)).Round(time.Second), times, time.Duration(j.safety.FlapWindow)),
+				fault.Textf("wait until %sZ", until.UTC().Format(time.TimeOnly)))
 		}
 	}
 	return r
@@ -222,10 +230,11 @@ func (j *judge) rate() RuleResult {
 			}
 		}
 	}
-	r.Detail = fmt.Sprintf("%s did %d emergencies within %s, of %d", j.who.Name, n, window, j.safety.EmergenciesPerPerson)
+	var satisfy fault.Text
 	if n >= j.safety.EmergenciesPerPerson && j.who.Name != dispatcher.Name {
-		r.OK, r.Satisfy = false, "let a second person do it, or wait until "+oldest.Add(window).UTC().Format(time.TimeOnly)+"Z"
+		r.OK, satisfy = false, fault.Textf("let a second person do it, or wait until %sZ", oldest.Add(window).UTC().Format(time.TimeOnly))
 	}
+	r.says(fault.Textf("%s did %d emergencies within %s, of %d", j.who.Name, n, window, j.safety.EmergenciesPerPerson), satisfy)
 	return r
 }
 
@@ -240,9 +249,9 @@ const (
 // busiest hour of the last week: capacities are parts of that. It warns and stops
 // nobody: users of a city that burns are better off in one that is slow.
 func (a *Actions) capacity(ctx context.Context, j *judge) RuleResult {
-	r := RuleResult{Rule: Capacity, OK: true, Detail: "no region takes over the users of another"}
+	r := RuleResult{Rule: Capacity, OK: true}
 	before, after := j.before(), j.after()
-	var heavy, fine []string
+	var heavy, fine []fault.Text
 	for i := range after {
 		gone := goneRegions(&before[i], &after[i])
 		if len(gone) == 0 {
@@ -250,12 +259,12 @@ func (a *Actions) capacity(ctx context.Context, j *judge) RuleResult {
 		}
 		busy, err := a.traffic(ctx, after[i].Key, j.now)
 		if err != nil || busy.now == 0 {
-			fine = append(fine, after[i].Key+": no traffic is known")
+			fine = append(fine, fault.Textf("%s: no traffic is known", after[i].Key))
 			continue
 		}
 		loads := busy.loads(&after[i], gone)
 		for _, key := range slices.Sorted(maps.Keys(loads)) {
-			text := fmt.Sprintf("%s/%s would stand at %.0f %% of its capacity", after[i].Key, key, 100*loads[key])
+			text := fault.Textf("%s/%s would stand at %.0f %% of its capacity", after[i].Key, key, 100*loads[key])
 			if loads[key] > 1 {
 				heavy = append(heavy, text)
 			} else {
@@ -263,9 +272,14 @@ func (a *Actions) capacity(ctx context.Context, j *judge) RuleResult {
 			}
 		}
 	}
-	r.Detail = cmp.Or(strings.Join(fine, ", "), r.Detail)
-	if len(heavy) > 0 {
-		r.Warns, r.Detail, r.Satisfy = true, strings.Join(heavy, ", "), "take less at once, or expect slow answers there"
+	switch {
+	case len(heavy) > 0:
+		r.Warns = true
+		r.says(fault.Join("%s, %s", heavy), fault.Textf("take less at once, or expect slow answers there"))
+	case len(fine) > 0:
+		r.says(fault.Join("%s, %s", fine), fault.Text{})
+	default:
+		r.says(fault.Textf("no region takes over the users of another"), fault.Text{})
 	}
 	return r
 }
@@ -363,8 +377,8 @@ func (a *Actions) requireNames(ctx context.Context, doc *release.Document, sourc
 	var p fault.Problems
 	find := func(path, host string) {
 		if seen := health.Hosts[host]; seen.Dangling {
-			p = append(p, fault.Problem{Path: path, Detail: "rule " + DanglingName + ": " + seen.Problem,
-				Hint: "mend the alias in the zone, or let the endpoint stand by"})
+			p = append(p, fault.ProblemOf(path, fault.Textf("rule %s: %s", DanglingName, seen.Problem),
+				fault.Textf("mend the alias in the zone, or let the endpoint stand by")))
 		}
 	}
 	for i := range doc.Apps {

@@ -36,6 +36,16 @@ type RuleResult struct {
 	Overridden bool   `json:"overridden,omitempty"`
 	Never      bool   `json:"never,omitempty" doc:"nobody can go past this one"`
 	Warns      bool   `json:"warns,omitempty" doc:"read this; it stops nobody"`
+
+	Said fault.Said `json:"-"` // Detail and Satisfy
+}
+
+// Texts are the detail and what would satisfy the rule, for other languages.
+func (r RuleResult) Texts() (detail, satisfy fault.Text) { return r.Said.Texts(r.Detail, r.Satisfy) }
+
+// says gives the rule its texts: how it stands, and what would satisfy it.
+func (r *RuleResult) says(detail, satisfy fault.Text) {
+	r.Detail, r.Satisfy, r.Said = detail.String(), satisfy.String(), fault.Said{Detail: detail, Hint: satisfy}
 }
 
 // EmergencyPreview is what an emergency would do, before anybody does it.
@@ -102,7 +112,7 @@ func (a *Actions) judged(ctx context.Context, who Actor, e Emergency) (Emergency
 func emptied(err error) RuleResult {
 	r := RuleResult{Rule: UsableRegion, Never: true, Detail: err.Error()}
 	if e, ok := errors.AsType[*fault.Error](err); ok {
-		r.Detail, r.Satisfy = e.Detail, e.Hint
+		r.says(e.Texts())
 	}
 	return r
 }
@@ -217,7 +227,7 @@ func (a *Actions) settle(ctx context.Context, w Write, e Emergency, rules []Rule
 	for _, name := range w.Override {
 		if !slices.Contains(overridable(), name) {
 			return said, nil, fault.New(fault.Invalid, "bad_override", "%q is no rule that can be overridden", name).
-				WithHint("rules that can be: " + strings.Join(overridable(), ", "))
+				Hintf("rules that can be: %s", strings.Join(overridable(), ", "))
 		}
 	}
 	if len(w.Override) > 0 {
@@ -248,27 +258,27 @@ func (a *Actions) settle(ctx context.Context, w Write, e Emergency, rules []Rule
 
 // refusal names every rule in the way and what would satisfy each.
 func refusal(broken []RuleResult) error {
-	err := fault.New(fault.Conflict, "safety_rule", "rule %s: %s", broken[0].Rule, broken[0].Detail).WithHint(broken[0].Satisfy)
+	err := fault.New(fault.Conflict, "safety_rule", "rule %s: %s", broken[0].Rule, broken[0].Said.Detail)
 	var names []string
 	for _, r := range broken {
-		err.Problems = append(err.Problems, fault.Problem{Path: r.Rule, Detail: r.Detail, Hint: r.Satisfy})
+		err.Problems = append(err.Problems, fault.ProblemOf(r.Rule, r.Said.Detail, r.Said.Hint))
 		names = append(names, `"`+r.Rule+`"`)
 	}
-	if !slices.ContainsFunc(broken, func(r RuleResult) bool { return r.Never }) {
-		err.Hint += "; override: [" + strings.Join(names, ",") + "] goes past it and needs the role " + BreakGlass
+	if slices.ContainsFunc(broken, func(r RuleResult) bool { return r.Never }) {
+		return err.Hintf("%s", broken[0].Said.Hint)
 	}
-	return err
+	return err.Hintf("%s; override: [%s] goes past it and needs the role %s", broken[0].Said.Hint, strings.Join(names, ","), BreakGlass)
 }
 
 // warnings are the rules that say something and stop nobody, or were gone past.
 func warnings(rules []RuleResult) (list []fault.Problem) {
 	for _, r := range rules {
 		if r.Warns || r.Overridden {
-			detail := r.Detail
+			detail := r.Said.Detail
 			if r.Overridden {
-				detail = "overridden: " + detail
+				detail = fault.Textf("overridden: %s", detail)
 			}
-			list = append(list, fault.Problem{Path: r.Rule, Detail: detail, Hint: r.Satisfy})
+			list = append(list, fault.ProblemOf(r.Rule, detail, r.Said.Hint))
 		}
 	}
 	return list

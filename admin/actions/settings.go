@@ -187,7 +187,7 @@ func (a *Actions) ApproveSettings(ctx context.Context, w Write, digest string) (
 		if body.Proposal == nil || body.Proposal.Digest != digest {
 			return struct{}{}, fault.New(fault.Conflict, "stale_approval", "the proposal is another one than you saw").WithHint("look at it again")
 		}
-		if err := a.another(ctx, w.Actor, "the settings", body.Proposal.By); err != nil {
+		if err := a.another(ctx, w.Actor, fault.Textf("the settings"), body.Proposal.By); err != nil {
 			return struct{}{}, err
 		}
 		signed, err := settingsDigest(p.Rev-1, body.Proposal.Settings)

@@ -61,7 +61,7 @@ func (d *door) nobodys(ctx context.Context, passwords Passwords) (_ string, err 
 // tooEarly is the refusal of a try before its time.
 func tooEarly(wait time.Duration) error {
 	return fault.New(fault.Throttled, "too_many_tries", "too many tries").
-		WithHint(fmt.Sprintf("wait %s, then try again", wait.Truncate(time.Second)+time.Second))
+		Hintf("wait %s, then try again", wait.Truncate(time.Second)+time.Second)
 }
 
 // network is what one client can choose addresses from: an IPv6 customer has a /64.
@@ -169,7 +169,7 @@ func (a *Actions) shut(account ledger.Account) error {
 		return fault.New(fault.Denied, "disabled", "%s is disabled", account.Login).WithHint("ask a user admin")
 	case account.BreakGlass && !account.Armed.After(a.now()):
 		return fault.New(fault.Denied, "not_armed", "%s is for emergencies and not armed", account.Login).
-			WithHint("dispatch admin arm " + account.Login + " on a control node, or ask a user admin; it lasts " + ArmedFor.String())
+			Hintf("dispatch admin arm %s on a control node, or ask a user admin; it lasts %s", account.Login, ArmedFor)
 	default:
 		return nil
 	}

@@ -88,8 +88,8 @@ func (e Emergency) on(m *release.Manifest) (release.Operational, error) {
 		if refused == nil {
 			refused = why
 		}
-		refused.Problems = append(refused.Problems, fault.Problem{Path: fmt.Sprintf("targets[%d]", i),
-			Detail: fmt.Sprintf("%s: %s", t.name(), why.Detail), Hint: why.Hint})
+		detail, hint := why.Texts()
+		refused.Problems = append(refused.Problems, fault.ProblemOf(fmt.Sprintf("targets[%d]", i), fault.Textf("%s: %s", t.name(), detail), hint))
 	}
 	if refused != nil {
 		return ops, refused

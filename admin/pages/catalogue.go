@@ -20,13 +20,14 @@ type catalogue struct {
 	speakers map[string]*i18n.Localizer
 	ids      map[string]map[string]string // language → id → file
 	plain    map[string]map[string]string // language → id → the message, where it takes no values
+	told     map[string]map[string]string // language → what Go says in English → the same there
 	matcher  language.Matcher
 }
 
 // readCatalogue reads locale/LANGUAGE/PAGE.yaml.
 func readCatalogue(files fs.FS) (*catalogue, error) {
 	c := &catalogue{speakers: map[string]*i18n.Localizer{}, ids: map[string]map[string]string{}, plain: map[string]map[string]string{},
-		matcher: language.NewMatcher([]language.Tag{language.English, language.Chinese})}
+		told: map[string]map[string]string{}, matcher: language.NewMatcher([]language.Tag{language.English, language.Chinese})}
 	bundle := i18n.NewBundle(language.English)
 	bundle.RegisterUnmarshalFunc("yaml", yaml.Unmarshal)
 	for _, lang := range languages() {
@@ -61,7 +62,7 @@ func readCatalogue(files fs.FS) (*catalogue, error) {
 		}
 		c.plain[lang] = plain
 	}
-	return c, nil
+	return c, c.learn()
 }
 
 // has says whether the message exists.

@@ -7,6 +7,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"dispatch.example/dispatch/internal/fault"
+	"dispatch.example/dispatch/release"
 )
 
 // functions are what templates can call. may is bound later, see templates.of.
@@ -14,6 +17,9 @@ func functions(c *catalogue, lang string, a assets, now func() time.Time) templa
 	say := func(id string, pairs ...any) string { return c.say(lang, id, pairs...) }
 	return template.FuncMap{
 		"t":       say,
+		"detail":  func(of teller) string { return c.detail(lang, of) },
+		"hint":    func(of teller) string { return c.hint(lang, of) },
+		"tell":    func(text fault.Text) string { return c.tell(lang, text) },
 		"deed":    func(action string) string { return deed(c, say, action) },
 		"may":     func(string) bool { return false },
 		"key":     rand.Text,
@@ -27,6 +33,7 @@ func functions(c *catalogue, lang string, a assets, now func() time.Time) templa
 		"ago":     func(t time.Time) string { return ago(say, t, now()) },
 		"seconds": func(s float64) string { return lasting(say, time.Duration(s*float64(time.Second))) },
 		"lasting": func(d time.Duration) string { return lasting(say, d) },
+		"spelled": func(d release.Duration) string { return spelled(say, time.Duration(d)) },
 		"dict":    dict,
 		"list":    func(items ...any) []any { return items },
 		"join":    strings.Join,
@@ -81,6 +88,21 @@ func lasting(say func(string, ...any) string, d time.Duration) string {
 	default:
 		return say("layout.days", "N", int(d.Hours()/24))
 	}
+}
+
+// spelled is all of a duration of whole seconds, in words: 1 h 30 min.
+func spelled(say func(string, ...any) string, d time.Duration) string {
+	var parts []string
+	for _, unit := range []struct {
+		id string
+		d  time.Duration
+	}{{"layout.days", 24 * time.Hour}, {"layout.hours", time.Hour}, {"layout.minutes", time.Minute}, {"layout.seconds", time.Second}} {
+		if n := d / unit.d; n > 0 && (unit.id != "layout.days" || d%unit.d == 0 && n > 1) { // a day is 24 h, and 25 h are no day and an hour
+			parts = append(parts, say(unit.id, "N", int(n)))
+			d -= n * unit.d
+		}
+	}
+	return strings.Join(parts, " ")
 }
 
 // number is n with thin spaces between its thousands: 1 234 567.

@@ -39,6 +39,7 @@ type Problem struct {
 	Path   string `json:"path,omitempty"`
 	Detail string `json:"detail"`
 	Hint   string `json:"hint,omitempty"`
+	Said   *Said  `json:"-"` // of what other languages can say, see ProblemOf
 }
 
 // String is file:line: path: detail (hint), without the parts that are absent.
@@ -71,17 +72,26 @@ type Error struct {
 	Hint     string    // the operator's next step
 	Problems []Problem // every mistake in the input, not only the first
 	Data     any       // more for the caller, e.g. the difference behind a conflict
+	Said     Said      // Detail and Hint, for who says them in another language
 	Err      error     // the cause, for our log only
 }
 
 // New returns an Error of the given kind; code is stable, the rest is text.
 func New(kind Kind, code, format string, args ...any) *Error {
-	return &Error{Kind: kind, Code: code, Detail: fmt.Sprintf(format, args...)}
+	detail := Textf(format, args...)
+	return &Error{Kind: kind, Code: code, Detail: detail.String(), Said: Said{Detail: detail}}
 }
 
 // WithHint sets the operator's next step and returns e.
 func (e *Error) WithHint(hint string) *Error {
-	e.Hint = hint
+	e.Hint, e.Said.Hint = hint, Word(hint)
+	return e
+}
+
+// Hintf sets a next step with values in it and returns e.
+func (e *Error) Hintf(format string, args ...any) *Error {
+	e.Said.Hint = Textf(format, args...)
+	e.Hint = e.Said.Hint.String()
 	return e
 }
 
@@ -131,7 +141,7 @@ type Problems []Problem
 
 // Addf adds a problem at path.
 func (p *Problems) Addf(path, format string, args ...any) {
-	*p = append(*p, Problem{Path: path, Detail: fmt.Sprintf(format, args...)})
+	*p = append(*p, ProblemOf(path, Textf(format, args...), Text{}))
 }
 
 // Err is nil when nothing was added, else an Invalid error that carries all.

@@ -44,6 +44,7 @@ type Body struct {
 	Hint     string    `json:"hint,omitempty"`
 	Problems []Problem `json:"problems,omitempty"`
 	Data     any       `json:"data,omitempty"`
+	Said     Said      `json:"-"`
 }
 
 // BodyOf is what a caller may see of err. Internal errors say nothing more than
@@ -56,7 +57,7 @@ func BodyOf(err error) Body {
 	}
 	status := Status(e.Kind)
 	return Body{Title: http.StatusText(status), Status: status, Code: e.Code,
-		Detail: e.Detail, Hint: e.Hint, Problems: e.Problems, Data: e.Data}
+		Detail: e.Detail, Hint: e.Hint, Problems: e.Problems, Data: e.Data, Said: e.Said}
 }
 
 // Write answers err as application/problem+json.

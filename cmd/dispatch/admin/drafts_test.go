@@ -114,7 +114,7 @@ func TestADraftIsApprovedByAnotherAndPublished(t *testing.T) {
 		if d.State != actions.Drafted || d.Stale || d.Approved || d.Ready || len(d.Problems) > 0 || d.Preview == nil || len(d.Preview.Changes) != 1 {
 			t.Fatalf("the draft is %+v", d)
 		}
-		if n := d.Preview.Needs; len(n) != 1 || n[0] != (actions.Need{Code: "new_domain", Path: "apps[mobile].regions[hf]", Detail: "wapabst2.a.com.cn is new here"}) {
+		if n := d.Preview.Needs; len(n) != 1 || n[0].Code != "new_domain" || n[0].Path != "apps[mobile].regions[hf]" || n[0].Detail != "wapabst2.a.com.cn is new here" {
 			t.Errorf("it needs %+v", n)
 		}
 		c.untouched(func() {
