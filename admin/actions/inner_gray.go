@@ -89,7 +89,7 @@ func (a *Actions) InnerGray(ctx context.Context, _ Actor, to InnerRef) (InnerGra
 
 func noInnerGray(to InnerRef) error {
 	return fault.New(fault.NotFound, "no_gray", "no version of %s grows in %s: callers follow the rule as Git has it", to.Service, to.Env).
-		WithHint("dispatchctl gray inner lists those that run; dispatchctl gray inner start " + to.String() + " VERSION begins one")
+		Hintf("dispatchctl gray inner lists those that run; dispatchctl gray inner start %s VERSION begins one", to)
 }
 
 // innerGray is what is known of a gray that runs.

@@ -1,7 +1,6 @@
 package actions
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -28,7 +27,7 @@ func zoned(text string) (at time.Time, zone string, err error) {
 	if exact, err := time.Parse("2006-01-02T15:04Z07:00", clock); err == nil {
 		if exact.In(where).Format(localTime) != exact.Format(localTime) {
 			return at, "", fault.New(fault.Invalid, "bad_time", "%s has another offset at that time", zone).
-				WithHint("write " + exact.In(where).Format(localTime) + " " + zone + ", if that moment is meant")
+				Hintf("write %s %s, if that moment is meant", exact.In(where).Format(localTime), zone)
 		}
 		return exact.UTC(), zone, nil
 	}
@@ -67,14 +66,14 @@ func local(clock string, where *time.Location) (time.Time, error) {
 	switch {
 	case shows(earlier) && shows(later) && !earlier.Equal(later):
 		return time.Time{}, fault.New(fault.Invalid, "bad_time", "%s comes twice in %s: the clocks go back", clock, where).
-			WithHint(fmt.Sprintf("write which: %s %s or %s %s", earlier.In(where).Format("2006-01-02T15:04Z07:00"), where,
-				later.In(where).Format("2006-01-02T15:04Z07:00"), where))
+			Hintf("write which: %s %s or %s %s", earlier.In(where).Format("2006-01-02T15:04Z07:00"), where,
+				later.In(where).Format("2006-01-02T15:04Z07:00"), where)
 	case shows(earlier):
 		return earlier, nil
 	case shows(later):
 		return later, nil
 	default:
 		return time.Time{}, fault.New(fault.Invalid, "bad_time", "%s does not exist in %s: the clocks go forward", clock, where).
-			WithHint(fmt.Sprintf("write %s or %s", later.In(where).Format(localTime), earlier.In(where).Format(localTime)))
+			Hintf("write %s or %s", later.In(where).Format(localTime), earlier.In(where).Format(localTime))
 	}
 }
