@@ -1,6 +1,7 @@
 package release
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -18,15 +19,42 @@ func Text(doc *Document) ([]byte, error) {
 	for i := range written.Lists {
 		written.Lists[i].IDs, written.Lists[i].Digest, written.Lists[i].Count = nil, "", 0
 	}
-	root, err := Configuration{Document: &written}.documentTree()
+	return written.yaml()
+}
+
+// AsYAML is a text in which a document was sent: JSON becomes YAML in the order of
+// the document's fields, all else stays as it was written. Both read as the same
+// document, which brings no ids of lists.
+func AsYAML(text []byte) ([]byte, error) {
+	if !json.Valid(text) {
+		return text, nil
+	}
+	doc, err := Parse("document.json", text)
+	if err == nil {
+		err = NoIDs(doc)
+	}
 	if err != nil {
 		return nil, err
 	}
-	text, err := yaml.Dump(root.toYAML(), yaml.WithIndent(2), yaml.WithCompactSeqIndent(false), yaml.WithLineWidth(-1))
+	return doc.yaml()
+}
+
+func (d *Document) yaml() ([]byte, error) {
+	root, err := Configuration{Document: d}.documentTree()
 	if err != nil {
-		return nil, fmt.Errorf("write document as YAML: %w", err)
+		return nil, err
 	}
-	return text, nil
+	text, err := dump(root.toYAML())
+	return []byte(text), err
+}
+
+// dump is a part as text.
+func dump(y *yaml.Node) (string, error) {
+	text, err := yaml.Dump(y, yaml.WithIndent(2), yaml.WithCompactSeqIndent(false), yaml.WithLineWidth(-1))
+	if err != nil {
+		return "", fmt.Errorf("write document as YAML: %w", err)
+	}
+	return string(text), nil
 }
 
 // toYAML is a part as the library has it, short ones on one line.

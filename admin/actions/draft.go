@@ -30,7 +30,7 @@ const (
 // DraftInput is what people write.
 type DraftInput struct {
 	Title        string            `json:"title" minLength:"3" maxLength:"200" example:"Gray 10.2 to 20 %"`
-	Document     string            `json:"document" doc:"YAML or JSON, without ids of lists"`
+	Document     string            `json:"document" doc:"YAML, or JSON, which becomes YAML; without ids of lists"`
 	Base         uint64            `json:"base" doc:"the release that it was made from"`
 	Tables       map[string]string `json:"tables,omitempty" doc:"digests of tables uploaded for it, by key"`
 	ReleaseHolds bool              `json:"release_holds,omitempty" doc:"the document may undo operational state"`
@@ -42,6 +42,7 @@ type draftBody struct {
 	DraftInput
 	BaseDigest release.Digest `json:"base_digest"` // of the base's manifest
 	Digest     release.Digest `json:"digest"`      // what a second person signs
+	Anew       bool           `json:"anew,omitempty"` // taking another base cost the text its comments and layout
 	Reason     string         `json:"reason"`
 	Authors    []string       `json:"authors"` // of any part, the first one first
 	Due        time.Time      `json:"due,omitzero"`
@@ -60,12 +61,23 @@ const draftFile = "document.yaml"
 
 func draftTarget(id string) string { return "draft " + id }
 
-// bodyOf reads what the paper of a draft holds.
+// bodyOf reads what the paper of a draft holds. Papers from before JSON became YAML
+// when it was sent are shown as if it had.
 func bodyOf(p ledger.Paper) (b draftBody, err error) {
 	if err := json.Unmarshal(p.Body, &b); err != nil {
 		return b, fmt.Errorf("read draft %s: %w", p.ID, err)
 	}
+	b.Document = readable(b.Document)
 	return b, nil
+}
+
+// readable is the text of a document as people read it. What cannot be read stays as
+// it is, and so does what a draft could not hold as YAML.
+func readable(document string) string {
+	if text, err := release.AsYAML([]byte(document)); err == nil && len(text) <= maxDraft {
+		return string(text)
+	}
+	return document
 }
 
 // draftPaper is the paper of a draft and what it holds.
@@ -158,6 +170,7 @@ func (a *Actions) writtenDraft(ctx context.Context, w Write, in DraftInput, auth
 		source.Locate(err.(*fault.Error).Problems)
 		return draftBody{}, err
 	}
+	in.Document = readable(in.Document)
 	body := draftBody{DraftInput: in, Reason: w.Reason, Authors: authors}
 	if !slices.ContainsFunc(authors, func(name string) bool { return strings.EqualFold(name, w.Actor.Name) }) {
 		body.Authors = append(slices.Clone(authors), w.Actor.Name)

@@ -182,12 +182,14 @@ func (a *Actions) rebased(ctx context.Context, h head, b draftBody) (draftBody, 
 	return b, refusal
 }
 
-// with is the draft with another document, on the head.
+// with is the draft with another document, on the head. Its author's text stays as it
+// is but for what the document says otherwise.
 func (b draftBody) with(doc *release.Document, h head) (draftBody, error) {
-	text, err := release.Text(doc)
+	text, anew, err := release.Revise([]byte(b.Document), doc)
 	if err != nil {
 		return b, err
 	}
+	b.Anew = anew
 	b.Document, b.Base, b.BaseDigest, b.Tables = string(text), h.all.Number, release.DigestOf(h.all.Manifest), nil
 	parsed, err := release.Parse(draftFile, text)
 	if err != nil {

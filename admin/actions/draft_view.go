@@ -43,7 +43,8 @@ func (d DraftSummary) DueLocal() string {
 // DraftView is a draft as it stands now.
 type DraftView struct {
 	DraftSummary
-	Document     string            `json:"document"`
+	Document     string            `json:"document" doc:"YAML"`
+	Anew         bool              `json:"anew,omitempty" doc:"the rebase found no place for a change in the text and wrote all of it anew: comments and layout of before are gone"`
 	Tables       map[string]string `json:"tables,omitempty"`
 	ReleaseHolds bool              `json:"release_holds,omitempty"`
 	AllowEmpty   bool              `json:"allow_empty,omitempty"`
@@ -89,7 +90,7 @@ func (a *Actions) Draft(ctx context.Context, id string) (DraftView, error) {
 	if err != nil {
 		return DraftView{}, err
 	}
-	v := DraftView{DraftSummary: summaryOf(p, b), Document: b.Document, Tables: b.Tables, ReleaseHolds: b.ReleaseHolds, AllowEmpty: b.AllowEmpty, Problems: []fault.Problem{}, Warnings: []fault.Problem{},
+	v := DraftView{DraftSummary: summaryOf(p, b), Document: b.Document, Anew: b.Anew, Tables: b.Tables, ReleaseHolds: b.ReleaseHolds, AllowEmpty: b.AllowEmpty, Problems: []fault.Problem{}, Warnings: []fault.Problem{},
 		Since: []release.Difference{}, Conflicts: []string{}, Approvals: []ledger.Approval{}}
 	h, err := a.head(ctx)
 	if err != nil {
