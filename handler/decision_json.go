@@ -81,10 +81,12 @@ func appendOutcome(b []byte, d *decision) []byte {
 		b = appendField(b, "endpoint", region.Endpoints[d.out.Endpoint].Key)
 	}
 	b = append(b, `,"notes":[`...)
-	for i, note := range d.out.Notes.Strings() {
-		if i > 0 {
+	first := true
+	for note := range d.out.Notes.All() {
+		if !first {
 			b = append(b, ',')
 		}
+		first = false
 		b = appendString(b, note)
 	}
 	return append(b, ']')
@@ -199,17 +201,20 @@ func appendField(b []byte, name, value string) []byte {
 // is escaped, so that no log viewer or terminal acts on what a client sent.
 func appendString(b []byte, s string) []byte {
 	b = append(b, '"')
+	plain := 0 // up to here all is in b
 	for i := 0; i < len(s); {
-		if c := s[i]; c >= ' ' && c <= '~' {
-			if c == '"' || c == '\\' {
-				b = append(b, '\\')
-			}
-			b = append(b, c)
+		if c := s[i]; c >= ' ' && c <= '~' && c != '"' && c != '\\' {
 			i++
 			continue
 		}
+		b = append(b, s[plain:i]...)
 		r, size := utf8.DecodeRuneInString(s[i:])
 		i += size
+		plain = i
+		if r == '"' || r == '\\' {
+			b = append(b, '\\', byte(r))
+			continue
+		}
 		if r <= 0xffff {
 			b = fmt.Appendf(b, `\u%04x`, r)
 			continue
@@ -217,5 +222,5 @@ func appendString(b []byte, s string) []byte {
 		r -= 0x10000
 		b = fmt.Appendf(b, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
 	}
-	return append(b, '"')
+	return append(append(b, s[plain:]...), '"')
 }

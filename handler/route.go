@@ -30,7 +30,8 @@ type scratch struct {
 func (h *Handler) route(c echo.Context) (err error) {
 	start := h.now()
 	r := c.Request()
-	at := h.tracing.begin(r, start)
+	var at traced
+	h.tracing.begin(&at, r, start)
 	if at.span != nil || h.log.Enabled(r.Context(), slog.LevelDebug) {
 		c.SetRequest(r.WithContext(at.in(r.Context())))
 	}
@@ -41,12 +42,12 @@ func (h *Handler) route(c echo.Context) (err error) {
 		}
 		at.end(err, h.now)
 	}()
-	err = h.routed(c, at, start)
+	err = h.routed(c, &at, start)
 	return err
 }
 
 // routed answers a request, whose start was taken before its place in a trace was.
-func (h *Handler) routed(c echo.Context, at traced, start time.Time) error {
+func (h *Handler) routed(c echo.Context, at *traced, start time.Time) error {
 	r := c.Request()
 	h.cors.allow(r, c.Response().Header())
 	snap := h.releases.Current()
@@ -59,7 +60,7 @@ func (h *Handler) routed(c echo.Context, at traced, start time.Time) error {
 		return errBodyOnGet
 	}
 	s := h.scratch.Get().(*scratch)
-	s.dec.at, s.dec.snap, s.dec.req.Now = at, snap, start
+	s.dec.at, s.dec.snap, s.dec.req.Now = *at, snap, start
 	err := h.answer(c, s)
 	s.in.reset()
 	s.dec = decision{}

@@ -41,15 +41,16 @@ type traced struct {
 	span otel.Span // nil: nobody records it
 }
 
-// begin reads the trace that a request came with, or begins one. It allocates for
-// requests that are recorded alone.
-func (t *tracing) begin(r *http.Request, start time.Time) traced {
+// begin reads the trace that a request came with into at, or begins one there. It
+// allocates for requests that are recorded alone.
+func (t *tracing) begin(at *traced, r *http.Request, start time.Time) {
 	var parent otel.SpanContext
 	if v := r.Header[trace.Header]; len(v) == 1 { // two name two traces, and so none
 		parent = trace.Parse(v[0])
 	}
 	if !t.wants(parent) {
-		return traced{Hop: trace.Begin(parent)}
+		at.Begin(parent)
+		return
 	}
 	ctx := r.Context()
 	if parent.IsValid() {
@@ -60,7 +61,7 @@ func (t *tracing) begin(r *http.Request, start time.Time) traced {
 	}
 	_, span := t.tracer.Start(ctx, "/route", otel.WithTimestamp(start), otel.WithSpanKind(otel.SpanKindServer),
 		otel.WithAttributes(attribute.String("http.request.method", r.Method), attribute.String("http.route", "/route")))
-	return traced{Hop: trace.Hop{Self: span.SpanContext(), Parent: parent}, span: span}
+	at.Self, at.Parent, at.span = span.SpanContext(), parent, span
 }
 
 // wants says whether a request is to be recorded: a share of the traces that begin

@@ -1,6 +1,10 @@
 package policy
 
-import "fmt"
+import (
+	"fmt"
+	"iter"
+	"slices"
+)
 
 // Reason says which step decided.
 type Reason uint8
@@ -66,15 +70,20 @@ const (
 	GeoAbsent                      // no database, or the address is not in it
 )
 
-// Strings names the bits that are set, in order, as metrics label them.
-func (n Notes) Strings() []string {
-	names := [...]string{"bad_version", "bad_session", "stale_session", "device_absent", "user_absent",
-		"addr_absent", "fact_absent", "origin_absent", "geo_absent"}
-	var set []string
-	for i, name := range names {
-		if n&(1<<i) != 0 {
-			set = append(set, name)
+// All names the bits that are set, in order, as metrics label them.
+func (n Notes) All() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i, name := range noteNames {
+			if n&(1<<i) != 0 && !yield(name) {
+				return
+			}
 		}
 	}
-	return set
 }
+
+// noteNames are the names of the bits, in their order.
+var noteNames = [...]string{"bad_version", "bad_session", "stale_session", "device_absent", "user_absent",
+	"addr_absent", "fact_absent", "origin_absent", "geo_absent"}
+
+// Strings is All in a slice, nil for none.
+func (n Notes) Strings() []string { return slices.Collect(n.All()) }

@@ -47,7 +47,9 @@ func In(ctx context.Context, traceparent, tracestate string) context.Context {
 	case !parent.IsRemote():
 		return ctx
 	}
-	return Begin(parent).In(ctx)
+	var h Hop
+	h.Begin(parent)
+	return h.In(ctx)
 }
 
 // Out is the traceparent and tracestate of a call; empty without a trace in ctx.
@@ -66,15 +68,17 @@ type Hop struct {
 	Parent trace.SpanContext // of the caller; not valid in the first hop
 }
 
-// Begin is a hop below parent, which Parse has read; below one that is not valid it
-// is the first of a new trace. It does not allocate.
-func Begin(parent trace.SpanContext) Hop {
-	id := parent.TraceID()
-	if !parent.IsValid() {
-		id, parent = newTraceID(), trace.SpanContext{}
+// Begin makes h, which is zero, a hop below parent, which Parse has read; below one
+// that is not valid it is the first of a new trace. It does not allocate.
+func (h *Hop) Begin(parent trace.SpanContext) {
+	of := trace.SpanContextConfig{SpanID: newSpanID()}
+	if parent.IsValid() {
+		h.Parent = parent
+		of.TraceID, of.TraceFlags, of.TraceState = parent.TraceID(), parent.TraceFlags(), parent.TraceState()
+	} else {
+		of.TraceID = newTraceID()
 	}
-	return Hop{Parent: parent, Self: trace.NewSpanContext(trace.SpanContextConfig{
-		TraceID: id, SpanID: newSpanID(), TraceFlags: parent.TraceFlags(), TraceState: parent.TraceState()})}
+	h.Self = trace.NewSpanContext(of)
 }
 
 // In returns a context in which the hop is the span.

@@ -135,7 +135,7 @@ func TestInAndOutAllocateLittle(t *testing.T) {
 		t.Errorf("Parse allocates %.0f times", n)
 	}
 	parent := Parse(valid)
-	if n := testing.AllocsPerRun(500, func() { Begin(parent) }); n != 0 {
+	if n := testing.AllocsPerRun(500, func() { new(Hop).Begin(parent) }); n != 0 {
 		t.Errorf("Begin allocates %.0f times", n)
 	}
 	if n := testing.AllocsPerRun(500, func() { In(ctx, valid, "") }); n > 2 {
