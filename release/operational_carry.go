@@ -80,13 +80,11 @@ func (c *carrier) keeps(path, ours, said, says string) bool {
 	if says == said && !c.release {
 		return true
 	}
-	detail := fmt.Sprintf("the document changes %s to %s, but %s was set by hand", said, says, ours)
+	detail := fault.Textf("the document changes %s to %s, but %s was set by hand", said, says, ours)
 	if says == said {
-		detail = fmt.Sprintf("the document says %s, but %s was set by hand", says, ours)
+		detail = fault.Textf("the document says %s, but %s was set by hand", says, ours)
 	}
-	c.held = append(c.held, fault.Problem{Path: path,
-		Detail: detail,
-		Hint:   "write " + ours + ", or release the hold"})
+	c.held = append(c.held, fault.ProblemOf(path, detail, fault.Textf("write %s, or release the hold", ours)))
 	return !c.release
 }
 

@@ -181,7 +181,7 @@ func (a *Actions) proposeGray(ctx context.Context, h rulesHead, actor Actor, in 
 	}
 	if g, runs := h.set().Gray(to.Service, to.Env); runs {
 		return proposal{}, fault.New(fault.Conflict, "gray_running", "%s of %s takes %d %% already, since %s by %s", g.Version, to, g.Share, stamp(g.Since), g.By).
-			WithHint("go on with it (dispatchctl gray inner step " + to.String() + "), or end it first (dispatchctl gray inner abort " + to.String() + ")")
+			Hintf("go on with it (dispatchctl gray inner step %[1]s), or end it first (dispatchctl gray inner abort %[1]s)", to)
 	}
 	if len(in.Steps) == 0 {
 		in.Steps = rules.DefaultSteps()

@@ -25,7 +25,7 @@ func (a *Actions) signedByAnother(ctx context.Context, actor Actor, p *proposal,
 		return nil
 	}
 	if !a.FourEyes {
-		p.Warnings = append(p.Warnings, fault.Problem{Detail: strings.Join(p.Needs, ", ") + " take a second person; one decided, for four eyes are off"})
+		p.Warnings = append(p.Warnings, fault.ProblemOf("", fault.Textf("%s take a second person; one decided, for four eyes are off", strings.Join(p.Needs, ", ")), fault.Text{}))
 		return nil
 	}
 	signed, err := a.rulesSigned(ctx, p.digest)
@@ -44,7 +44,7 @@ func (a *Actions) signedByAnother(ctx context.Context, actor Actor, p *proposal,
 		return err
 	}
 	refusal := fault.New(fault.Denied, "approval_required", "the rules of %s take a second person; nothing was changed", strings.Join(p.Needs, ", ")).
-		WithHint("somebody with the role approver looks at the same change and signs it: " + command + "; then publish again")
+		Hintf("somebody with the role approver looks at the same change and signs it: %s; then publish again", command)
 	refusal.Data = p.RulesCheck
 	return refusal
 }

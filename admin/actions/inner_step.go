@@ -44,17 +44,17 @@ func (a *Actions) StepInnerGray(ctx context.Context, w Write, to InnerRef, in In
 // error unless the gray is the one that the author saw.
 func (in InnerStep) of(set rules.Set, to InnerRef) (g rules.Gray, next int, err error) {
 	g, runs := set.Gray(to.Service, to.Env)
-	const again = "look at it again: dispatchctl gray inner show "
+	const again = "look at it again: dispatchctl gray inner show %s"
 	switch next = cmp.Or(in.To, g.Next()); {
 	case !runs:
 		return g, 0, noInnerGray(to)
 	case in.Version != "" && in.Version != g.Version:
-		return g, 0, fault.New(fault.Conflict, "changed", "%s grows in %s now, not %s: by %s, %s", g.Version, to, in.Version, g.By, stamp(g.Since)).WithHint(again + to.String())
+		return g, 0, fault.New(fault.Conflict, "changed", "%s grows in %s now, not %s: by %s, %s", g.Version, to, in.Version, g.By, stamp(g.Since)).Hintf(again, to)
 	case g.Share != in.Expect:
-		return g, 0, fault.New(fault.Conflict, "changed", "%s takes %d %% now, not %d: by %s, %s", g.Version, g.Share, in.Expect, g.By, stamp(g.Since)).WithHint(again + to.String())
+		return g, 0, fault.New(fault.Conflict, "changed", "%s takes %d %% now, not %d: by %s, %s", g.Version, g.Share, in.Expect, g.By, stamp(g.Since)).Hintf(again, to)
 	case next == 0:
 		return g, 0, fault.New(fault.Conflict, "last_step", "%s took its last step, %d %%", g.Version, g.Share).
-			WithHint("put it into Git as the main version of the rule: dispatchctl gray inner finish " + to.String() + " prints the file")
+			Hintf("put it into Git as the main version of the rule: dispatchctl gray inner finish %s prints the file", to)
 	}
 	return g, next, nil
 }
@@ -105,8 +105,8 @@ func (a *Actions) behind(h rulesHead, g rules.Gray) (warnings []fault.Problem) {
 			continue
 		}
 		name := InnerRef{g.Service, g.Env}.String()
-		warnings = append(warnings, fault.Problem{Detail: fmt.Sprintf("nobody has %s: without the gray every call of %s fails", strings.Join(versionsOf(*cell.Rule), " or "), name),
-			Hint: fmt.Sprintf("bring it back first, or step down: dispatchctl gray inner step %s --to %d; where it is aborted already, start it again", name, g.Steps[0])})
+		warnings = append(warnings, fault.ProblemOf("", fault.Textf("nobody has %s: without the gray every call of %s fails", strings.Join(versionsOf(*cell.Rule), " or "), name),
+			fault.Textf("bring it back first, or step down: dispatchctl gray inner step %s --to %d; where it is aborted already, start it again", name, g.Steps[0])))
 	}
 	return warnings
 }

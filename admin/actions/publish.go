@@ -159,8 +159,9 @@ func (a *Actions) fill(ctx context.Context, d *draft, doc *release.Document, sou
 func undone(held []fault.Problem) []fault.Problem {
 	warnings := slices.Clone(held)
 	for i := range warnings {
-		warnings[i].Detail += "; the document has its way"
-		warnings[i].Hint = ""
+		detail, _ := held[i].Texts()
+		detail = fault.Textf("%s; the document has its way", detail)
+		warnings[i].Detail, warnings[i].Hint, warnings[i].Said = detail.String(), "", &fault.Said{Detail: detail}
 	}
 	return warnings
 }

@@ -198,9 +198,9 @@ func replaced(from *release.Manifest, doc *release.Document, lists map[string]re
 		if err != nil || from.Lists[l.Key] == lists[l.Key] {
 			continue
 		}
-		warnings = append(warnings, fault.Problem{Path: fmt.Sprintf("lists[%d]", i),
-			Detail: fmt.Sprintf("the %d ids of list %s are replaced by %d", old.Count, l.Key, l.Count),
-			Hint:   "a document without ids leaves the stored ones as they are"})
+		warnings = append(warnings, fault.ProblemOf(fmt.Sprintf("lists[%d]", i),
+			fault.Textf("the %d ids of list %s are replaced by %d", old.Count, l.Key, l.Count),
+			fault.Textf("a document without ids leaves the stored ones as they are")))
 	}
 	return warnings
 }

@@ -28,8 +28,9 @@ func ordinary() []string {
 		host_not_approved host_outside_suffixes outside_suffixes unknown_host duplicate
 		list_changed unknown_list unknown_import import_state bad_max no_file bad_upload bad_ids too_many_look_ups
 		not_approved gray_state not_ready salt_changed no_step gray_changed steps_left not_everywhere no_plan no_gray share_form bad_share signal_fails bad_plan
+		gray_running changed last_step approval_required
 		bad_settings bad_document bad_base bad_draft bad_time no_zone unknown_release
-		too_many_tries bad_credentials disabled not_armed no_role bad_password weak_password bad_code bad_secret no_second_factor signed_out session_ended
+		too_many_tries bad_credentials disabled password_expired not_armed no_role bad_password weak_password bad_code bad_secret no_second_factor signed_out session_ended
 		not_local last_administrator own_roles administrators_only not_break_glass bad_account
 		too_large bad_form too_many_streams store_timeout store_busy store_full store_unavailable cross_origin`)
 }
@@ -77,7 +78,7 @@ func checks() []string { return []string{"gray_plan.go", "target.go", "freeze.go
 func said(call *ast.CallExpr) []string {
 	known := slices.Contains(ordinary(), codeOf(call))
 	switch name := called(call); {
-	case name == "Textf", name == "Word", known && name == "Hintf":
+	case name == "Textf", name == "Word", name == "changedEntry", known && name == "Hintf":
 		return words(call, 0)
 	case name == "mismatch", known && name == "Err":
 		return words(call, 1)
