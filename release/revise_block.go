@@ -52,7 +52,7 @@ func (r *reviser) pairsOf(y *yaml.Node, children []placed, have, want *node) []s
 		case was.same(is): // also a default that is written out
 			out[i] = r.cut(c.body)
 		case is != nil:
-			out[i] = r.pair(y.Content[2*i], y.Content[2*i+1], c, pair{key: key, value: is}, was)
+			out[i] = r.pair(y.Content[2*i:2*i+2], c, pair{key: key, value: is}, was)
 		case c.inside:
 			r.fail()
 		}
@@ -76,7 +76,8 @@ func keyNode(key string) *yaml.Node {
 }
 
 // pair is the text of a pair whose value becomes another.
-func (r *reviser) pair(key, value *yaml.Node, c placed, is pair, was *node) string {
+func (r *reviser) pair(y []*yaml.Node, c placed, is pair, was *node) string {
+	key, value := y[0], y[1]
 	colon := r.scalarEnd(key)
 	if colon < 0 || !strings.HasPrefix(r.text[colon:], ":") {
 		return r.fail()

@@ -40,8 +40,8 @@ type DraftInput struct {
 // draftBody is what the paper of a draft holds.
 type draftBody struct {
 	DraftInput
-	BaseDigest release.Digest `json:"base_digest"` // of the base's manifest
-	Digest     release.Digest `json:"digest"`      // what a second person signs
+	BaseDigest release.Digest `json:"base_digest"`    // of the base's manifest
+	Digest     release.Digest `json:"digest"`         // what a second person signs
 	Anew       bool           `json:"anew,omitempty"` // taking another base cost the text its comments and layout
 	Reason     string         `json:"reason"`
 	Authors    []string       `json:"authors"` // of any part, the first one first
