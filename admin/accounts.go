@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"time"
 
 	"dispatch.example/dispatch/admin/actions"
 	"dispatch.example/dispatch/ledger"
@@ -38,12 +39,13 @@ type passwordOutput struct {
 	Body struct {
 		Account  ledger.Account `json:"account"`
 		Password string         `json:"password" doc:"for the next sign-in, which changes it; shown this once"`
+		Expires  time.Time      `json:"expires" doc:"24 h after it was made: from then on it opens nothing, and a reset makes another"`
 	}
 }
 
 func passwordOf(account ledger.Account, password string) *passwordOutput {
 	out := &passwordOutput{}
-	out.Body.Account, out.Body.Password = account, password
+	out.Body.Account, out.Body.Password, out.Body.Expires = account, password, account.PasswordUntil
 	return out
 }
 

@@ -36,6 +36,7 @@ type accountRow struct {
 	Step       int64            `gorm:"column:step"`
 	Disabled   bool             `gorm:"column:disabled"`
 	MustChange bool             `gorm:"column:must_change"`
+	Until      *int64           `gorm:"column:password_until"`
 	BreakGlass bool             `gorm:"column:break_glass"`
 	Armed      *int64           `gorm:"column:armed"`
 	Rev        int64            `gorm:"column:rev"`
@@ -172,7 +173,7 @@ func (s *Store) putAccount(tx *gorm.DB, a ledger.Account) error {
 		return err
 	}
 	row := accountRow{Folded: folded(a.Login), Login: a.Login, Name: a.Name, Roles: string(roles), Password: a.Password,
-		Step: a.Step, Disabled: a.Disabled, MustChange: a.MustChange, BreakGlass: a.BreakGlass, Armed: instant(a.Armed),
+		Step: a.Step, Disabled: a.Disabled, MustChange: a.MustChange, Until: instant(a.PasswordUntil), BreakGlass: a.BreakGlass, Armed: instant(a.Armed),
 		Rev: int64(a.Rev), Epoch: int64(a.Epoch), Created: micros(a.Created), LastSignIn: instant(a.LastSignIn)}
 	if a.Issuer != "" {
 		row.Issuer, row.Subject = &a.Issuer, &a.Subject
@@ -250,7 +251,7 @@ func (s *Store) resealAccounts(tx *gorm.DB, n int) (int, error) {
 // empty could be saved as such.
 func (s *Store) account(r accountRow) (ledger.Account, error) {
 	a := ledger.Account{Login: r.Login, Name: r.Name, Password: r.Password, Step: r.Step, Disabled: r.Disabled,
-		MustChange: r.MustChange, BreakGlass: r.BreakGlass, Armed: fromMicros(r.Armed), Rev: uint64(r.Rev),
+		MustChange: r.MustChange, PasswordUntil: fromMicros(r.Until), BreakGlass: r.BreakGlass, Armed: fromMicros(r.Armed), Rev: uint64(r.Rev),
 		Epoch: uint64(r.Epoch), Created: fromMicros(&r.Created), LastSignIn: fromMicros(r.LastSignIn)}
 	if r.Issuer != nil && r.Subject != nil {
 		a.Issuer, a.Subject = *r.Issuer, *r.Subject

@@ -35,6 +35,7 @@ func TestAccountComesBackWhole(t *testing.T) {
 			s := openTest(t, newDSN(t, kind), Options{Now: clock.now, Seal: testOptions().Seal})
 			a := person("Ada")
 			a.Disabled, a.MustChange, a.BreakGlass, a.Armed = true, true, true, clock.now().Add(time.Hour)
+			a.PasswordUntil = clock.now().Add(24 * time.Hour)
 			a.Issuer, a.Subject = "https://idp.example", "sub-1"
 			must(t, s.SaveAccount(t.Context(), a, by("root")))
 			a.Rev, a.Epoch, a.Created = 1, 1, clock.now()
@@ -47,6 +48,12 @@ func TestAccountComesBackWhole(t *testing.T) {
 			must(t, err)
 			if !reflect.DeepEqual(got, a) {
 				t.Errorf("account of the subject = %+v", got)
+			}
+			a.PasswordUntil = time.Time{} // an own password
+			must(t, s.SaveAccount(t.Context(), a, by("root")))
+			a.Rev++
+			if got := account(t, s, "ada"); !reflect.DeepEqual(got, a) {
+				t.Errorf("with its own password it is %+v\nwant %+v", got, a)
 			}
 			clock.advance(time.Minute)
 			must(t, s.SaveAccount(t.Context(), ledger.Account{Login: "bob"}, by("root"))) // local, with nothing

@@ -69,7 +69,7 @@ func (a *Actions) Account(ctx context.Context, login string) (ledger.Account, er
 }
 
 // CreateAccount makes a local account. Its one-time password is in the answer and
-// nowhere else; at the first sign-in it is changed.
+// nowhere else; it holds for OneTimeFor, and at the first sign-in it is changed.
 func (a *Actions) CreateAccount(ctx context.Context, w Write, n NewAccount) (ledger.Account, string, error) {
 	n.Login = normalLogin(n.Login)
 	account := ledger.Account{Login: n.Login, Name: n.Name, BreakGlass: n.BreakGlass, MustChange: true}
@@ -115,6 +115,7 @@ func (a *Actions) withPassword(ctx context.Context, w Write, ask asked, account 
 		if account.Password, err = a.Passwords.Hash(ctx, m.password); err != nil {
 			return m, err
 		}
+		account.PasswordUntil = a.now().Add(OneTimeFor)
 		if err := w.remember(m); err != nil {
 			return m, err
 		}

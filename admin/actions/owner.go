@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"dispatch.example/dispatch/internal/fault"
 	"dispatch.example/dispatch/ledger"
@@ -70,7 +71,7 @@ func (a *Actions) ChangePassword(ctx context.Context, p Proof, password string) 
 	if account.Password, err = a.Passwords.Hash(ctx, password); err != nil {
 		return account, err
 	}
-	account.MustChange = false
+	account.MustChange, account.PasswordUntil = false, time.Time{}
 	account.Epoch++
 	return a.keepOwn(ctx, account, "password_change")
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/alexedwards/argon2id"
@@ -89,6 +90,10 @@ func passwordProblem(login, password string) string {
 		return ""
 	}
 }
+
+// OneTimeFor is how long a one-time password holds that a user admin hands out: a
+// working day and the night behind it.
+const OneTimeFor = 24 * time.Hour
 
 // OneTimePassword has 100 bits, in groups that can be read aloud.
 func OneTimePassword() string {

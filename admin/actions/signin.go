@@ -149,6 +149,13 @@ func (a *Actions) verify(ctx context.Context, account ledger.Account, c Credenti
 // enter lets somebody in whose credentials are right, and writes it down.
 func (a *Actions) enter(ctx context.Context, account ledger.Account, step int64, from netip.Addr) error {
 	if err := a.shut(account); err != nil {
+		if fault.CodeOf(err) == "password_expired" { // whoever found it late, the owner should hear of it
+			noted := a.Ledger.Record(ctx, ledger.Change{By: account.Login, Action: "sign_in_refused", Target: account.Login, Details: detailsOf(map[string]any{
+				"from": from.String(), "code": "password_expired", "expired": account.PasswordUntil})})
+			if noted != nil {
+				return noted
+			}
+		}
 		return err
 	}
 	err := a.Ledger.SignedIn(ctx, account.Login, step, a.now())
@@ -167,6 +174,9 @@ func (a *Actions) shut(account ledger.Account) error {
 	switch {
 	case account.Disabled:
 		return fault.New(fault.Denied, "disabled", "%s is disabled", account.Login).WithHint("ask a user admin")
+	case account.PasswordExpired(a.now()):
+		return fault.New(fault.Denied, "password_expired", "the one-time password of %s has expired", account.Login).
+			WithHint("ask a user admin to reset the account; the next one holds for 24 h, too")
 	case account.BreakGlass && !account.Armed.After(a.now()):
 		return fault.New(fault.Denied, "not_armed", "%s is for emergencies and not armed", account.Login).
 			Hintf("dispatch admin arm %s on a control node, or ask a user admin; it lasts %s", account.Login, ArmedFor)
@@ -183,7 +193,7 @@ func (a *Actions) SignedOut(ctx context.Context, login string) error {
 func detailsOf(v any) json.RawMessage {
 	text, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // strings and booleans
+		panic(err) // strings, booleans and times
 	}
 	return text
 }

@@ -19,12 +19,14 @@ type accessPage struct {
 	Days     int                   // the longest that a token may last
 
 	Password, Login string // just made; shown this once
+	Until           time.Time
 	Secret, Token   string
 }
 
 type accountRow struct {
 	ledger.Account
 	Factor bool // it has a second one
+	Late   bool // its one-time password has expired
 	Lacks  bool // it should have one
 	Open   bool // a break-glass account that may sign in now
 	Mine   bool
@@ -50,7 +52,7 @@ func (v *visit) accessView() (accessPage, error) {
 	}
 	now := v.opt.Now()
 	for _, a := range accounts {
-		page.Accounts = append(page.Accounts, accountRow{Account: a, Factor: len(a.Secret) > 0, Mine: a.Login == v.Name,
+		page.Accounts = append(page.Accounts, accountRow{Account: a, Factor: len(a.Secret) > 0, Late: a.PasswordExpired(now), Mine: a.Login == v.Name,
 			Lacks: a.Issuer == "" && len(a.Secret) == 0 && actions.NeedsSecondFactor(a.Roles), Open: a.BreakGlass && a.Armed.After(now)})
 	}
 	for _, t := range tokens {
@@ -98,7 +100,7 @@ func (v *visit) createAccount() error {
 	if err != nil {
 		return v.accessRefused(err)
 	}
-	return v.accessWith(func(p *accessPage) { p.Login, p.Password = account.Login, password })
+	return v.accessWith(func(p *accessPage) { p.Login, p.Password, p.Until = account.Login, password, account.PasswordUntil })
 }
 
 func (v *visit) resetAccount() error {
@@ -106,7 +108,7 @@ func (v *visit) resetAccount() error {
 	if err != nil {
 		return v.accessRefused(err)
 	}
-	return v.accessWith(func(p *accessPage) { p.Login, p.Password = account.Login, password })
+	return v.accessWith(func(p *accessPage) { p.Login, p.Password, p.Until = account.Login, password, account.PasswordUntil })
 }
 
 // editAccount does what the button says that was pressed.

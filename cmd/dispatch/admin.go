@@ -105,6 +105,7 @@ func (c *adminInitCmd) Run(ctx context.Context, out streams) (err error) {
 		return err
 	}
 	fmt.Fprintf(out.out, "account %s password %s\n", account.Login, password)
+	fmt.Fprintln(out.log, "The password holds until its first use, which changes it.") // not on stdout, which scripts read
 	return nil
 }
 
@@ -154,6 +155,9 @@ func (c *adminArmCmd) Run(ctx context.Context, out streams) (err error) {
 		return fmt.Errorf("arm %s: %w", account.Login, err)
 	}
 	fmt.Fprintf(out.out, "%s may sign in until %s\n", account.Login, account.Armed.UTC().Format(time.RFC3339))
+	if account.PasswordExpired(time.Now()) {
+		fmt.Fprintf(out.log, "Its one-time password expired on %s: a user admin resets the account first.\n", account.PasswordUntil.UTC().Format(time.RFC3339))
+	}
 	return nil
 }
 

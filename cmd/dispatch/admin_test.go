@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"dispatch.example/dispatch/ledger"
 	"dispatch.example/dispatch/store"
@@ -46,6 +47,9 @@ func TestWhoeverHasTheDatabaseGetsBackIn(t *testing.T) {
 	if exit != 0 || !strings.Contains(first, "account admin password ") {
 		t.Fatalf("admin init: %d %q %s", exit, first, stderr)
 	}
+	if !strings.Contains(stderr, "holds until its first use") {
+		t.Errorf("nobody says how long the password holds: %s", stderr)
+	}
 	exit, second, _ := command(t, "admin", "init", "--db", db, "--reset")
 	if exit != 0 || !strings.HasPrefix(second, "account admin password ") || strings.Contains(first, second) {
 		t.Errorf("admin init --reset: %d %q", exit, second)
@@ -54,14 +58,17 @@ func TestWhoeverHasTheDatabaseGetsBackIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	glass := ledger.Account{Login: "glass", Roles: []string{"on-call"}, BreakGlass: true}
+	if a, err := st.Account(t.Context(), "admin"); err != nil || !a.MustChange || !a.PasswordUntil.IsZero() {
+		t.Errorf("the administrator's password must hold until its first use: %+v (%v)", a, err)
+	}
+	glass := ledger.Account{Login: "glass", Roles: []string{"on-call"}, BreakGlass: true, MustChange: true, PasswordUntil: time.Now().Add(-time.Hour)}
 	if err := st.SaveAccount(t.Context(), glass, ledger.Change{By: "test", Reason: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	if exit, _, stderr := command(t, "admin", "arm", "admin", "--db", db, "--reason", "drill"); exit != 1 || !strings.Contains(stderr, "no break-glass account") {
 		t.Errorf("admin arm of another account: %d %s", exit, stderr)
 	}
-	if exit, stdout, stderr := command(t, "admin", "arm", "glass", "--db", db, "--reason", "the provider is down"); exit != 0 || !strings.Contains(stdout, "glass may sign in until ") {
+	if exit, stdout, stderr := command(t, "admin", "arm", "glass", "--db", db, "--reason", "the provider is down"); exit != 0 || !strings.Contains(stdout, "glass may sign in until ") || !strings.Contains(stderr, "Its one-time password expired on ") {
 		t.Errorf("admin arm: %d %s %s", exit, stdout, stderr)
 	}
 	if glass, err = st.Account(t.Context(), "glass"); err != nil || glass.Armed.IsZero() {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"time"
 
 	"dispatch.example/dispatch/admin"
 	"dispatch.example/dispatch/admin/actions"
@@ -56,10 +57,12 @@ func (p *process) firstAccount(ctx context.Context, st *store.Store) (password s
 	return password, err
 }
 
-// makeAccount gives a new or an old account every role and a one-time password.
+// makeAccount gives a new or an old account every role and a one-time password. It
+// holds until its first use: there may be nobody who could make another.
 func makeAccount(ctx context.Context, st *store.Store, account ledger.Account) (password string, err error) {
 	password = actions.OneTimePassword()
 	account.Roles, account.Disabled, account.Secret = []string{actions.Administrator}, false, nil
+	account.PasswordUntil = time.Time{}
 	if account.Password, err = actions.Argon2id().Hash(ctx, password); err != nil {
 		return "", err
 	}

@@ -210,7 +210,11 @@ func (p *process) greet(secret, password string) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "console  http://%s/\n", reachable(p.adminL.Addr()))
 	if password != "" {
-		fmt.Fprintf(&b, "account  %s   password %s   (administrator; shown this once)\n", firstLogin, password)
+		life := "; holds until its first use, which changes it"
+		if p.cfg.Demo {
+			life = ""
+		}
+		fmt.Fprintf(&b, "account  %s   password %s   (administrator; shown this once%s)\n", firstLogin, password, life)
 	}
 	if secret != "" {
 		fmt.Fprintf(&b, "token    %s   (administrator; shown this once)\n", secret)
