@@ -261,3 +261,26 @@ func TestAsYAML(t *testing.T) {
 		t.Error("what is no document became YAML")
 	}
 }
+
+// Whatever the author's YAML looks like, the document goes in and nothing panics.
+func FuzzRevise(f *testing.F) {
+	fresh, err := Parse("rules.yaml", []byte(ruleText))
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, text := range []string{annotated, ruleText, "{apps: [{key: mobile, fallback: a.b, regions: [], otherwise: {region: x}}]}",
+		"apps:\n- key: mobile\n  fallback: |-\n    a.b\n  regions: [{\"key\":\"sh\"}, # x\n  ]\n  otherwise:\n    region:\n      sh\n",
+		"---\n\"apps\" :\n  -\n    key: mobile\n    fallback: a.b\n    ? regions\n    : []\n    otherwise: {region: sh}\n...\n"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if own, err := Parse("own.yaml", []byte(text)); err != nil || NoIDs(own) != nil {
+			return
+		}
+		out, _, err := Revise([]byte(text), fresh)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sameAs(t, out, fresh)
+	})
+}
