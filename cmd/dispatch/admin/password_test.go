@@ -61,6 +61,20 @@ func TestAOneTimePasswordExpires(t *testing.T) {
 	})
 }
 
+// A break-glass account whose password nobody changed in time is no way in: the page
+// says so in calm, and so does who arms it too late.
+func TestABreakGlassPasswordExpiresToo(t *testing.T) {
+	t.Parallel()
+	c := published(t, "sqlite")
+	var made madeAccount
+	c.make(actions.UserAdmin, `{"login":"glass","roles":["on-call"],"break_glass":true,"reason":"for the night"}`).ok().into(&made)
+	c.page(actions.Administrator, http.MethodGet, "/access", nil).words("break glass, not armed")
+	c.ahead(actions.OneTimeFor)
+	c.page(actions.UserAdmin, http.MethodGet, "/access", nil).words("one-time password, expired")
+	c.post(actions.UserAdmin, "/accounts/glass/arm", `{"reason":"the provider is down"}`).ok()
+	c.login("glass", made.Password, "").refused(http.StatusForbidden, "password_expired")
+}
+
 // The first administrator's holds until its first use: nobody could make another.
 func TestTheFirstAdministratorsPasswordHolds(t *testing.T) {
 	t.Parallel()
