@@ -86,7 +86,7 @@ type grayTurnInput struct {
 	Body struct {
 		Reasoned
 		Confirmed
-		Action string `json:"action" enum:"start,next,pause,resume,abort,finish"`
+		Action string `json:"action" enum:"start,next,pause,resume,abort,finish,default" doc:"default opens a draft that makes the region of a finished gray the default of its app"`
 		Expect string `json:"expect,omitempty" maxLength:"500" doc:"start and next: the share that the screen shows"`
 		Hard   bool   `json:"hard,omitempty" doc:"abort: void the sessions that the policy gave, too"`
 	}

@@ -73,7 +73,7 @@ func (a *API) grayRoutes(api huma.API) {
 	route(api, a, endpoint{http.MethodGet, "/grays/{app}/{policy}/preview", "preview-gray", "", "Whom the next step would move"}, a.previewGray)
 	route(api, a, endpoint{http.MethodPut, "/grays/{app}/{policy}", "gray", "", "Write the plan of a gray"}, a.planGray)
 	route(api, a, endpoint{http.MethodPost, "/grays/{app}/{policy}/approve", "approve-gray", "", "Sign a plan that somebody else wrote"}, a.approveGray)
-	route(api, a, endpoint{http.MethodPost, "/grays/{app}/{policy}", "abort-gray", "", "Abort or pause a gray; who may plan one also starts, goes on with, resumes and finishes it"}, a.turnGray)
+	route(api, a, endpoint{http.MethodPost, "/grays/{app}/{policy}", "abort-gray", "", "Abort or pause a gray; who may plan one also starts, goes on with, resumes and finishes it, and who may write drafts makes its region the default"}, a.turnGray)
 	route(api, a, endpoint{http.MethodGet, "/probes", "list-probes", "", "Which hosts probers see up, since when, and why not"}, a.probes)
 	route(api, a, endpoint{http.MethodGet, "/hosts", "list-hosts", "", "Registered hosts with proposer and approver"}, a.hosts)
 	route(api, a, endpoint{http.MethodPost, "/hosts", "propose-host", "", "Propose a host"}, a.proposeHost)

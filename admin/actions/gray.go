@@ -18,7 +18,7 @@ import (
 // the plan, and how far it has come, is a paper beside it. The release is the truth:
 // a paper that says otherwise pauses. Nothing that takes people back needs the paper.
 //
-//	plan → (approve) → start → next … next → finish
+//	plan → (approve) → start → next … next → finish → default
 //	                     └─ pause, resume, abort at any time
 
 // The states of a gray.
@@ -71,6 +71,8 @@ type Gray struct {
 	Confirm     string    `json:"confirm" doc:"what must be typed to abort"`
 
 	WaitsFor []fault.Text `json:"-"` // Waits, for other languages
+
+	Default *GrayDefault `json:"default,omitempty" doc:"of a plan whose last step was taken"`
 }
 
 // grayFile is a plan's paper and what stands in it.
@@ -269,6 +271,10 @@ func (a *Actions) GrayOf(ctx context.Context, app, policy string) (Gray, error) 
 	}
 	if g.TwoPeople, err = a.needsTwo(ctx, f); err != nil {
 		return Gray{}, err
+	}
+	if g.Next == 0 {
+		d := s.byDefault()
+		g.Default = &d
 	}
 	return g, a.progress(ctx, f, &g)
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"dispatch.example/dispatch/internal/fault"
-	"dispatch.example/dispatch/policy"
 	"dispatch.example/dispatch/release"
 )
 
@@ -18,6 +17,7 @@ type GrayOutcome struct {
 	State  string `json:"state"`
 	Share  string `json:"share" doc:"of 10,000, when the release is everywhere"`
 	Prompt string `json:"prompt,omitempty" doc:"what is left to do by hand"`
+	Draft  string `json:"draft,omitempty" doc:"that default opened"`
 }
 
 // paperTries bounds how often a plan is read again when somebody else writes it.
@@ -25,7 +25,7 @@ const paperTries = 10
 
 // GrayTurn is what shall happen to a gray.
 type GrayTurn struct {
-	Action string // start, next, pause, resume, abort, finish
+	Action string // start, next, pause, resume, abort, finish, default
 	Expect string // start and next: the share on the screen
 	Hard   bool   // abort: void the sessions that the policy gave, too
 }
@@ -43,11 +43,13 @@ func (a *Actions) TurnGray(ctx context.Context, w Write, to GrayRef, t GrayTurn)
 		return a.ResumeGray(ctx, w, to)
 	case "finish":
 		return a.FinishGray(ctx, w, to)
+	case "default":
+		return a.DefaultGray(ctx, w, to)
 	case "abort":
 		return a.AbortGray(ctx, w, to, t.Hard)
 	}
 	return GrayOutcome{}, fault.New(fault.Invalid, "bad_action", "%q is nothing that a gray can do", t.Action).
-		WithHint("choose start, next, pause, resume, finish or abort")
+		WithHint("choose start, next, pause, resume, finish, default or abort")
 }
 
 // StartGray takes the first step of a plan that is signed, or needs no signature,
@@ -237,7 +239,7 @@ func (a *Actions) ResumeGray(ctx context.Context, w Write, to GrayRef) (GrayOutc
 }
 
 // FinishGray closes a plan whose last step serves. What is left is to say in the
-// document what serves by hand.
+// document what serves by hand, which DefaultGray drafts where it can.
 func (a *Actions) FinishGray(ctx context.Context, w Write, to GrayRef) (GrayOutcome, error) {
 	if err := w.Actor.May("gray"); err != nil {
 		return GrayOutcome{}, err
@@ -259,14 +261,17 @@ func (a *Actions) FinishGray(ctx context.Context, w Write, to GrayRef) (GrayOutc
 	if err != nil {
 		return out, err
 	}
-	g, err := a.plannedGray(ctx, to.App, to.Policy)
-	if err != nil {
-		return out, err
+	cur := a.Keeper.Current()
+	if cur == nil {
+		return out, noRelease()
 	}
-	out.Prompt = fmt.Sprintf("write then: {share: {region: %s, of: %d}} into policy %s of %s and publish it: what was set by hand ends with it",
-		g.Plan.Region, g.share(), to.Policy, to.App)
-	if g.share() == policy.Whole {
-		out.Prompt = fmt.Sprintf("make it the default: write then: {region: %s} into policy %s of %s and publish that with release_holds=true", g.Plan.Region, to.Policy, to.App)
+	s, err := shareIn(cur.Manifest, to.App, to.Policy)
+	if err != nil {
+		return out, nil // the policy went meanwhile: nothing is left to do
+	}
+	out.Prompt = s.insteadOf(to).String()
+	if s.byDefault().Ready {
+		out.Prompt = fmt.Sprintf("make %s the default of %s: dispatchctl gray default %s, or the action default, opens a draft of it", s.share.Region, to.App, to)
 	}
 	return out, nil
 }

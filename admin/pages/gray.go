@@ -91,6 +91,9 @@ func (v *visit) turnGray() error {
 	if err != nil {
 		return v.againGray(err, nil)
 	}
+	if out.Draft != "" {
+		return v.done("/changes/"+url.PathEscape(out.Draft), "gray.said.default")
+	}
 	to := v.grayRef()
 	return v.done(grayPath(to.App, to.Policy), "gray.said."+out.State, "Share", share(out.Share), "Release", out.Release)
 }

@@ -23,6 +23,7 @@ type grayCmd struct {
 	Resume  grayResumeCmd  `cmd:"" help:"Let a paused gray go on."`
 	Abort   grayAbortCmd   `cmd:"" help:"Take the share to 0, everywhere at once."`
 	Finish  grayFinishCmd  `cmd:"" help:"Close a gray that has reached all."`
+	Default grayDefaultCmd `cmd:"" help:"Open a draft that makes the region of a finished gray the default of its app."`
 	Inner   innerGrayCmd   `cmd:"" help:"Versions of services that grow: list, show, start, approve, step, abort, finish."`
 }
 
@@ -213,6 +214,7 @@ func (r grayRef) turn(ctx context.Context, p *program, c change, action string, 
 		State  string `json:"state"`
 		Share  string `json:"share"`
 		Prompt string `json:"prompt"`
+		Draft  string `json:"draft"`
 	}
 	word := r.Policy.region
 	if action == "abort" {
@@ -233,6 +235,9 @@ func (r grayRef) turn(ctx context.Context, p *program, c change, action string, 
 	text := fmt.Sprintf("%s is %s, at %s of 10,000\n", r.Policy, out.State, out.Share)
 	if out.Prompt != "" {
 		text += out.Prompt + "\n"
+	}
+	if out.Draft != "" {
+		text += fmt.Sprintf("draft %s makes its region the default: dispatchctl draft show %s\n", out.Draft, out.Draft)
 	}
 	if out.Release == 0 {
 		return p.show(answer, printable(text))
@@ -299,4 +304,14 @@ type grayFinishCmd struct {
 // Run closes the plan.
 func (c *grayFinishCmd) Run(ctx context.Context, p *program) error {
 	return c.turn(ctx, p, c.change, "finish", false)
+}
+
+type grayDefaultCmd struct {
+	grayRef
+	change
+}
+
+// Run opens the draft.
+func (c *grayDefaultCmd) Run(ctx context.Context, p *program) error {
+	return c.turn(ctx, p, c.change, "default", false)
 }

@@ -184,7 +184,7 @@ func TestAGrayGrowsStepByStep(t *testing.T) {
 		g.look()
 		var out actions.GrayOutcome
 		g.turn(actions.ReleaseEngineer, "finish").ok().into(&out)
-		if out.State != actions.GrayFinished || !strings.Contains(out.Prompt, "then: {region: hf}") {
+		if out.State != actions.GrayFinished || !strings.Contains(out.Prompt, "dispatchctl gray default mobile/gray") {
 			t.Errorf("finished as %+v", out)
 		}
 		if steps := g.trail("gray_step"); len(steps) != 4 {
