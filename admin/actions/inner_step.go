@@ -122,25 +122,42 @@ func versionsOf(r rules.Rule) (names []string) {
 	return names
 }
 
-// grown are the warnings of who throws the kill switch while versions grow: each then
+// Growing is a version that grows, as who throws the kill switch has to see it: then it
 // takes what its instances are of all.
-func (a *Actions) grown(set rules.Set) (warnings []fault.Problem) {
+type Growing struct {
+	InnerRef
+	Version string
+	Share   int // of 100
+	Its, Of int // instances that take calls; Of is 0 while no registry says so
+}
+
+// Growing are the versions that grow by a set of rules.
+func (a *Actions) Growing(set rules.Set) (all []Growing) {
 	v, _ := a.view() // an emergency asks nobody: without one the numbers are missing
 	for _, g := range set.Grays {
-		name := InnerRef{g.Service, g.Env}
-		text := fmt.Sprintf("%s grows by %s and takes %d %%; while the switch is thrown it takes what its instances are of all", g.Version, name, g.Share)
+		one := Growing{InnerRef: InnerRef{g.Service, g.Env}, Version: g.Version, Share: g.Share}
 		if v != nil {
-			its, all := 0, 0
 			cluster := set.For(g.Service, g.Env)[0].Selector.Cluster // a set with a gray has its rule
 			for _, in := range instancesOf(v, g.Service) {
 				if in.Env != g.Env || in.Cluster != cluster || in.Share() == 0 || in.Scale != nil && in.Scale.Thousandths == 0 {
 					continue
 				}
-				if all++; in.Version == g.Version {
-					its++
+				if one.Of++; in.Version == g.Version {
+					one.Its++
 				}
 			}
-			text += fmt.Sprintf(", %d of %d", its, all)
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// grown are the warnings of who throws the kill switch while versions grow.
+func (a *Actions) grown(set rules.Set) (warnings []fault.Problem) {
+	for _, g := range a.Growing(set) {
+		text := fmt.Sprintf("%s grows by %s and takes %d %%; while the switch is thrown it takes what its instances are of all", g.Version, g.InnerRef, g.Share)
+		if g.Of > 0 {
+			text += fmt.Sprintf(", %d of %d", g.Its, g.Of)
 		}
 		warnings = append(warnings, fault.Problem{Detail: text, Hint: "an abort counts when the switch is taken back; dispatchctl services isolate takes instances out now"})
 	}

@@ -84,6 +84,7 @@ type switching struct {
 	Confirm       string // what must be typed
 	Typed, Reason string // what was
 	Open          bool
+	Growing       []actions.Growing // what throwing it does to versions that grow
 }
 
 // callMap shows who may call whom.
@@ -132,6 +133,9 @@ func (v *visit) mapPage() (*mapPage, error) {
 		return nil, err
 	}
 	page.draw(m, v)
+	if !head.Rules.Set.Direct {
+		page.Switch.Growing = v.do.Growing(head.Rules.Set)
+	}
 	return page, nil
 }
 

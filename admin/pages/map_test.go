@@ -54,6 +54,13 @@ func TestKillSwitchOnTheMap(t *testing.T) {
 		t.Errorf("the wrong word: %d", a.StatusCode)
 	}
 	a.has(t, "confirm_mismatch", `value="test/sh"`, "rules are &#34;wrong&#34;", `<details id="switch" open>`)
+	if text := c.get("/map").text; strings.Contains(text, "grows in") {
+		t.Error("it warns of a version that grows, and none does")
+	}
+	set.Grays = []rules.Gray{{Service: "order-core", Env: "prod", Version: "v2.3.1", Share: 20, Steps: rules.DefaultSteps()}}
+	c.follow(v, set)
+	c.get("/map").has(t, "v2.3.1 grows in prod and takes 20\u202f% now", "what its instances are of all: ", `<a href="/services/order-core">`)
+	set.Grays = nil
 	set.Direct = true
 	c.follow(v, set)
 	c.get("/map").has(t, "Let the rules count again", `name="direct" value="false"`, "rules do not count")
