@@ -107,6 +107,8 @@ type link struct {
 // navigation is what the visitor may open.
 func (v *visit) navigation() []link {
 	links := []link{}
+	path := v.r.URL.Path
+	within := func(of string) bool { return path == of || of != "/" && strings.HasPrefix(path, of+"/") }
 	for _, l := range []struct{ path, name, operation string }{
 		{"/", "home", "show-app"},
 		{"/emergency", "emergency", "show-app"},
@@ -127,8 +129,8 @@ func (v *visit) navigation() []link {
 		if v.May(l.operation) != nil {
 			continue
 		}
-		path := v.r.URL.Path
-		links = append(links, link{l.path, "layout.nav." + l.name, path == l.path || l.path != "/" && strings.HasPrefix(path, l.path+"/")})
+		also := map[string]string{"/changes": "/releases", "/services": "/calls"}[l.path] // pages that no entry leads to by itself
+		links = append(links, link{l.path, "layout.nav." + l.name, within(l.path) || also != "" && within(also)})
 	}
 	return links
 }

@@ -85,6 +85,21 @@ func TestOneMinuteIsDrawnToo(t *testing.T) {
 	}
 }
 
+func TestDurationsAreSpelledWhole(t *testing.T) {
+	t.Parallel()
+	c := must(readCatalogue(files))
+	for d, want := range map[time.Duration][2]string{
+		5 * time.Second: {"5\u202fs", "5\u202f秒"}, 10 * time.Minute: {"10\u202fmin", "10\u202f分钟"}, 90 * time.Minute: {"1\u202fh 30\u202fmin", "1\u202f小时 30\u202f分钟"},
+		24 * time.Hour: {"24\u202fh", "24\u202f小时"}, 25 * time.Hour: {"25\u202fh", "25\u202f小时"}, 72 * time.Hour: {"3\u202fd", "3\u202f天"},
+	} {
+		for i, lang := range []string{"en", "zh"} {
+			if got := spelled(func(id string, pairs ...any) string { return c.say(lang, id, pairs...) }, d); got != want[i] {
+				t.Errorf("%s in %s is %q, want %q", d, lang, got, want[i])
+			}
+		}
+	}
+}
+
 func TestNumbersReadAsPeopleWriteThem(t *testing.T) {
 	t.Parallel()
 	for got, want := range map[string]string{

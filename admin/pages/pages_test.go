@@ -200,6 +200,19 @@ func TestMessageIsShownOnce(t *testing.T) {
 	}
 }
 
+// A page that no entry of the navigation leads to by itself marks the one that it
+// belongs to.
+func TestPagesMarkTheirPlaceInTheNavigation(t *testing.T) {
+	t.Parallel()
+	c := open(t, bank, actions.Administrator)
+	for path, to := range map[string]string{"/": "/", "/calls": "/services", "/releases/1": "/changes", "/releases/0/diff/1": "/changes", "/lists/staff": "/lists", "/lists/staff/import": "/lists"} {
+		text := c.get(path).text
+		if want := `<a href="` + to + `" aria-current="page">`; strings.Count(text, `aria-current="page"`) != 1 || !strings.Contains(text, want) {
+			t.Errorf("%s has not %s alone", path, want)
+		}
+	}
+}
+
 func TestFormHasALimit(t *testing.T) {
 	t.Parallel()
 	c := open(t, bank, actions.Administrator)

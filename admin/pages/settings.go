@@ -16,7 +16,7 @@ type settingsPage struct {
 	actions.SettingsView
 	Edit    bool
 	Numbers []settingField
-	Times   []settingField
+	Times   []settingTime
 	Freezes string // one a line, as typed
 	Counts  int    // days for which counts are kept
 }
@@ -27,8 +27,14 @@ type settingField struct {
 	Now         string // in force
 }
 
+// settingTime is one that lasts: in a form it is written as the API has it.
+type settingTime struct {
+	Name, Value string
+	Now         release.Duration // in force
+}
+
 // fields are the settings of a form, whole numbers first.
-func fields(s, now actions.SafetySettings) (numbers, times []settingField) {
+func fields(s, now actions.SafetySettings) (numbers []settingField, times []settingTime) {
 	for _, n := range []struct {
 		name   string
 		is, in int
@@ -52,7 +58,7 @@ func fields(s, now actions.SafetySettings) (numbers, times []settingField) {
 		{"probe_fresh", s.ProbeFresh, now.ProbeFresh},
 		{"review_after", s.ReviewAfter, now.ReviewAfter},
 	} {
-		times = append(times, settingField{d.name, d.is.String(), d.in.String()})
+		times = append(times, settingTime{d.name, d.is.String(), d.in})
 	}
 	return numbers, times
 }

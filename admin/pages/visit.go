@@ -35,6 +35,7 @@ type view struct {
 	Error *fault.Body // what was wrong with the form; nil: nothing
 	Said  string      // what the last change did
 	Here  here
+	Got   bool // by GET, so that it can be got again
 }
 
 // here are links to the same page in another language or theme.
@@ -95,6 +96,7 @@ func (v *visit) render(status int, name string, page view) error {
 		return err
 	}
 	page.Me, page.Path, page.Lang, page.Theme = v.Visitor, v.r.URL.Path, v.lang, v.theme()
+	page.Got = v.r.Method == http.MethodGet
 	var out bytes.Buffer
 	if block := v.fragment(); block != "" && isFragment(set, block) {
 		v.w.Header().Set("X-Fragment", block)

@@ -93,3 +93,50 @@ func TestPanelShowsItsEffectOnLoad(t *testing.T) {
 	must(t, w.SignIn(s, "admin", Chosen))
 	w.Do(t, chromedp.Navigate(panel), w.Go("#effect a"), Reads("h1", "Turn off mobile/sh"), Reads("#effect", moves), w.Go(`main a[href^="/emergency?"]`), Reads("form.panel", "Turn off mobile/sh"))
 }
+
+// minuteLater makes the page believe that a minute went by.
+const minuteLater = `(() => { const now = Date.now; Date.now = () => now() + 61000; })()`
+
+// A panel in which somebody types for a minute shows the new state, and keeps what was
+// typed, ticked and where the cursor is.
+func TestPanelIsLookedAtAgainUnderTheHands(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "--demo", "--demo-traffic", "off", "--region", "sh")
+	w := tab(t, s, Look{})
+	must(t, w.FirstSignIn(s, "admin", s.Password))
+	const confirm = `form.panel [name=confirm]`
+	w.Do(t, chromedp.Navigate(s.Console+"/emergency?action=region_state&app=mobile&region=sh&state=off&expect=active"),
+		Type("form.panel [name=reason]", "half a reason"), Type(confirm, "prod/"),
+		chromedp.Evaluate[chromedp.Void](`document.querySelector("`+confirm+`").setSelectionRange(2, 2)`))
+	same := `document.activeElement.matches("` + confirm + `") && document.activeElement.selectionStart === 2 && document.querySelector("` + confirm + `").value === "prod/" && document.querySelector("form.panel [name=reason]").value === "half a reason"`
+	held := `[...document.querySelectorAll("#panel-shows .badge.bad")].length > 0`
+	if already, err := chromedp.Run(w.Ctx, chromedp.Evaluate[bool](held)); err != nil || already {
+		t.Fatalf("the panel is held already: %v %v", already, err)
+	}
+	turn := func(region, from, to string) {
+		t.Helper()
+		must(t, s.Call(t.Context(), s.Token, "POST /emergency", map[string]any{"reason": "somebody else", "action": "region_state", "confirm": Environment + "/" + region,
+			"override": []string{"rate", "flap_wait"}, "targets": []map[string]string{{"app": "mobile", "region": region, "state": to, "expect": from}}}, nil))
+	}
+	turn("hf", "active", "off") // so that this one is the last
+	w.Do(t, chromedp.Evaluate[chromedp.Void](minuteLater), Until(held), Until(same), Until(`document.querySelector("#aged > p").hidden`))
+	turn("hf", "off", "active")
+	turn("sh", "active", "draining") // so that the form would do something else
+	w.Do(t, chromedp.Evaluate[chromedp.Void](minuteLater), Until(`!document.querySelector("#aged > p").hidden`), Reads("#aged", "s old"), Reads("#said", "expect_mismatch"), Until(same))
+}
+
+// A form whose page shows no part that could be fetched by itself says how old the page
+// is once it would do something else, and looks again without losing what was typed.
+func TestFormSaysItsAgeAndLooksAgain(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "--demo", "--demo-traffic", "off", "--region", "sh")
+	w := tab(t, s, Look{})
+	must(t, w.FirstSignIn(s, "admin", s.Password))
+	const reason = `form:has([value=abort]) [name=reason]`
+	w.Do(t, chromedp.Navigate(s.Console+"/gray/mobile/gray-10-2"), Type(reason, "half a reason"))
+	w.Do(t, chromedp.Evaluate[chromedp.Void](minuteLater), Until(`document.querySelector("#aged > p").hidden`))
+	must(t, s.Call(t.Context(), s.Token, "PUT /grays/mobile/gray-10-2", map[string]any{"reason": "grow", "rev": 0, "region": "hf", "steps": []int{600, 1000}, "signals": []map[string]any{{"kind": "errors"}}}, nil))
+	w.Do(t, chromedp.Evaluate[chromedp.Void](minuteLater), Until(`!document.querySelector("#aged > p").hidden`), Reads("#aged", "s old"),
+		chromedp.Click(chromedp.CSS("#aged a")), Until(`document.querySelector("#aged > p").hidden`), Reads("main", "Send 6"),
+		Until(`document.querySelector("`+reason+`").value === "half a reason"`))
+}

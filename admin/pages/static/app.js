@@ -4,10 +4,31 @@
 (() => {
   const own = (url) => new URL(url, location.href).origin === location.origin;
 
-  // put replaces elements by those of the same id in an answer. A parsed document
-  // runs no scripts.
-  function put(html, ids) {
-    const page = new DOMParser().parseFromString(html, "text/html");
+  const parse = (html) => new DOMParser().parseFromString(html, "text/html"); // runs no scripts
+
+  // changed fields are those that somebody typed in, ticked or has the focus in.
+  const changed = (f) => f === document.activeElement || (f.matches("[type=checkbox], [type=radio]") ? f.checked !== f.defaultChecked
+    : f.matches("select") ? [...f.options].some((o) => o.selected !== o.defaultSelected) : f.value !== f.defaultValue);
+  const fields = "input[name]:not([type=hidden]), select[name], textarea[name]";
+
+  // keep moves changed fields from an element to its successor. A form with a rev edits
+  // a text: it stays whole, with the rev that the text was made from.
+  function keep(old, node) {
+    const form = (f, root) => { const of = f.closest("form"); return of && root.contains(of) ? of : null; };
+    const name = (of) => of && `${of.getAttribute("action")} ${of.querySelector("[name=action]")?.value}`;
+    for (const f of [...old.querySelectorAll(fields)].filter(changed)) {
+      const of = form(f, old), same = (g) => name(form(g, node)) === name(of);
+      if (!old.contains(f)) continue; // moved with its form
+      const fresh = [...node.querySelectorAll(fields)].find((g) => same(g) && g.name === f.name && g.type === f.type && (!f.matches("[type=checkbox], [type=radio]") || g.value === f.value));
+      if (fresh && of?.querySelector("[name=rev]")) form(fresh, node).replaceWith(of);
+      else if (fresh) fresh.replaceWith(f);
+    }
+  }
+
+  // put replaces elements by those of the same id in an answer; keeping: without what
+  // somebody typed into them.
+  function put(html, ids, keeping) {
+    const page = parse(html);
     const found = [];
     for (const id of ids) {
       const old = document.getElementById(id), fresh = page.getElementById(id);
@@ -15,11 +36,14 @@
       const active = old.contains(document.activeElement) ? document.activeElement : null;
       const back = active && (active.id ? "#" + CSS.escape(active.id) : active.name ? `[name="${CSS.escape(active.name)}"]` : "");
       const node = document.importNode(fresh, true);
+      const [from, to] = [active?.selectionStart, active?.selectionEnd];
+      if (keeping) keep(old, node);
       for (const open of old.querySelectorAll("details[open][id]")) node.querySelector("#" + CSS.escape(open.id))?.setAttribute("open", "");
       old.replaceWith(node);
       start(node);
-      const focus = node.querySelector("[autofocus]") || (back && node.querySelector(back));
-      if (focus) focus.focus({ preventScroll: false });
+      const focus = keeping && active && node.contains(active) ? active : (!keeping && node.querySelector("[autofocus]")) || (back && node.querySelector(back));
+      if (focus) focus.focus({ preventScroll: keeping });
+      if (focus && focus === active && typeof from === "number") focus.setSelectionRange(from, to);
       found.push(id); // not node.id: a field of that name in a form hides it
     }
     return found;
@@ -30,7 +54,7 @@
     const answer = await fetch(url, { ...init, headers: { "X-Fragment": id, Accept: "text/html" }, credentials: "same-origin" });
     const next = answer.headers.get("X-Location"), at = answer.headers.get("X-Replace");
     if (at && own(at)) history.replaceState(null, "", at);
-    if (answer.status === 401) location.reload();
+    if (answer.status === 401 && !init.quiet) location.reload();
     else if (next && own(next)) location.assign(next);
     else return answer.text();
     return null;
@@ -60,6 +84,7 @@
       const html = await ask(url, id, method === "get" ? {} : { method: "POST", body: upload ? values : new URLSearchParams(values) });
       if (html === null) return;
       const found = put(html, ["said", id]);
+      since = Date.now();
       const said = document.querySelector("#said [role=alert], #said [role=status]");
       if (said) said.scrollIntoView({ block: "nearest" });
       if (!found.includes(id) && !said) location.reload();
@@ -87,10 +112,54 @@
       if (document.hidden || dirty(el)) return;
       try {
         const html = await ask(location.href, id);
-        if (html) put(html, [id]);
+        if (html) put(html, [id], true);
       } catch { /* the next turn */ }
     }, seconds * 1000);
   }
+
+  // Forms act on what their page shows. After a minute it is looked at again: what is
+  // marked data-again shows the new state, and where a form would do something else by
+  // now, or nobody answers, the page says how old it is.
+  const minute = 60_000;
+  let since = Date.now(), asked = since;
+  const acting = (root) => [...root.querySelectorAll("main form[method=post]")]
+    .filter((f) => !f.querySelector("[name=rev]") && f.querySelector("[name=expect], [name=digest], [name=confirm], [name=started]"));
+  const doing = (root) => acting(root).map((f) => [f.getAttribute("action"), ...[...f.querySelectorAll("[type=hidden]:not([name=key]), button")]
+    .map((e) => e.value || e.textContent)].join(" ")).join("\n");
+  const aging = (f) => { const region = f.closest("[data-refresh]"); return !region || dirty(region); };
+
+  async function renew() {
+    const aged = document.querySelector("#aged > p"), now = Date.now(), forms = acting(document);
+    if (!forms.some(aging)) since = asked = now;
+    if (!aged || document.hidden || now - asked < minute || forms.some((f) => f.getAttribute("aria-busy") === "true")) return;
+    asked = now;
+    const was = doing(document);
+    let html = null;
+    try { html = await ask(location.href, "main", { quiet: true }); } catch { /* it says its age */ }
+    if (was !== doing(document)) return; // something was done meanwhile
+    const page = parse(html || "");
+    put(html || "", [...document.querySelectorAll("main [data-again][id]")].map((e) => e.id), true);
+    if (page.querySelector("#said [role=alert]")) put(html, ["said"]);
+    aged.hidden = was === doing(page);
+    if (aged.hidden) since = Date.now();
+    const says = aged.querySelector("[data-says]");
+    says.textContent = says.dataset.says.replace("#", Math.round((Date.now() - since) / 1000));
+  }
+  setInterval(renew, 5000);
+
+  // again fetches the page anew and keeps what was typed.
+  async function again(e) {
+    const link = e.target.closest("#aged a");
+    if (!link) return;
+    e.preventDefault();
+    let html = null;
+    try { html = await ask(location.href, "main"); } catch { return; } // the line stays
+    if (!parse(html).querySelector("#aged")) { location.reload(); return; }
+    put(html, ["main"], true);
+    since = asked = Date.now();
+    document.getElementById("main").focus();
+  }
+  addEventListener("click", again);
 
   function follow(el) {
     const url = el.dataset.events, id = el.id;

@@ -5,11 +5,13 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
+	"dispatch.example/dispatch/admin/actions"
 	"dispatch.example/dispatch/ledger"
 )
 
@@ -125,4 +127,15 @@ func TestASessionOpensTheAPI(t *testing.T) {
 			t.Errorf("/login answers %d %s", r.status, r.body)
 		}
 	})
+}
+
+// Pages that stand below others lead back to them.
+func TestPagesLeadBack(t *testing.T) {
+	t.Parallel()
+	c := published(t, "sqlite")
+	n := strconv.FormatUint(c.current(), 10)
+	for path, to := range map[string]string{"/releases/" + n: "/changes?tab=history", "/releases/0/diff/" + n: "/changes?tab=history",
+		"/lists/staff": "/lists", "/lists/staff/import": "/lists/staff", "/calls": "/services"} {
+		c.page(actions.Administrator, http.MethodGet, path, nil).contains(200, `<p><a href="`+to+`">← `)
+	}
 }
