@@ -69,3 +69,25 @@ func TestAProblemListsEverything(t *testing.T) {
 		t.Errorf("for people it reads\n%s\nwant\n%s", err, want)
 	}
 }
+
+// What other languages need beside the English is in no JSON, and follows the English.
+func TestASentenceKeepsItsValuesApart(t *testing.T) {
+	err := New(Conflict, "frozen", "changes are frozen until %s: %s", "Monday", "%s").Hintf("wait %d s", 3)
+	err.Problems = []Problem{ProblemOf("safety", Textf("%d %% more", 5), Word("100 % off"))}
+	if detail, hint := BodyOf(err).Texts(); detail.Format != "changes are frozen until %s: %s" || len(detail.Args) != 2 || hint.Format != "wait %d s" ||
+		err.Detail != "changes are frozen until Monday: %s" || err.Hint != "wait 3 s" {
+		t.Errorf("%+v %+v of %q", detail, hint, err)
+	}
+	text, e := json.Marshal(BodyOf(err))
+	if e != nil || string(text) != `{"title":"Conflict","status":409,"code":"frozen","detail":"changes are frozen until Monday: %s","hint":"wait 3 s",`+
+		`"problems":[{"path":"safety","detail":"5 % more","hint":"100 % off"}]}` {
+		t.Errorf("%s %v", text, e)
+	}
+	err.Detail = "thawed"
+	if detail, _ := err.Texts(); detail.Format != "thawed" || len(detail.Args) != 0 {
+		t.Errorf("another English is said as %+v", detail)
+	}
+	if all := Join("%s; %s", []Text{Word("a"), Textf("%d", 2), Word("c")}); all.String() != "a; 2; c" || Join("%s; %s", nil).String() != "" {
+		t.Errorf("joined they are %q", all)
+	}
+}

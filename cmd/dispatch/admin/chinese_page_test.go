@@ -45,6 +45,14 @@ func TestARefusedEmergencyIsSaidInChinese(t *testing.T) {
 	c.inChinese(actions.OnCall, http.MethodPost, "/emergency", typed(region, "下线", "sh", "k-6")).
 		contains(409, "expect_mismatch", "区域 sh 现在服务中，不再是 &#34;draining&#34;")
 
+	c.strict.Store(false)
+	other := url.Values{"action": {"region_state"}, "app": {"mobile"}, "region": {"hf"}, "expect": {"active"}, "state": {"off"}}
+	c.inChinese(actions.OnCall, http.MethodPost, "/emergency", typed(other, "下线", "hf", "k-8")).location()
+	region.Set("expect", "active")
+	c.inChinese(actions.OnCall, http.MethodGet, "/emergency?"+region.Encode(), nil).
+		contains(200, "规则 last_region：sh 是 mobile 最后一个可用区域", "先让另一个区域恢复接入新会话", "任何人都不能越过此规则", "!last usable region")
+	c.inChinese(actions.OnCall, http.MethodPost, "/emergency", typed(region, "下线", "sh", "k-9")).contains(422, "last_region", "sh 是 mobile 最后一个可用区域")
+
 	// The API has English, and no more fields than before.
 	c.post(actions.OnCall, "/emergency?dry_run=true", swapBack).refused(http.StatusConflict, "expect_mismatch")
 	english := c.browse(http.MethodPost, "/emergency", typed(swapForm("sh-spare", "sh-main"), "again", "sh", "k-7"), "Cookie", c.signedIn(actions.OnCall))
