@@ -132,7 +132,8 @@ func TestSEC08KnownAndUnknownAreAlike(t *testing.T) {
 		t.Errorf("%d hashes were made", c.passwords.made.Load())
 	}
 
-	// The same with the real hash, by the clock, of the fastest of three.
+	// The same with the real hash, by the clock: of the fastest of as many as it takes
+	// other tests to leave both a quiet moment.
 	c.do.Passwords = actions.Argon2id()
 	hash, err := c.do.Passwords.Hash(t.Context(), password)
 	must(t, err)
@@ -142,14 +143,17 @@ func TestSEC08KnownAndUnknownAreAlike(t *testing.T) {
 	fastest := map[string]time.Duration{"real": time.Hour, "unreal": time.Hour}
 	must(t, other.store.SaveAccount(t.Context(), ledger.Account{Login: "real", Roles: []string{actions.Viewer}, Password: hash}, ledger.Change{By: "test"}))
 	_ = other.guess("warm-up", "wrong", "192.0.2.9")
-	for i := range 3 {
+	alike := func() bool {
+		return max(fastest["real"], fastest["unreal"]) <= 2*min(fastest["real"], fastest["unreal"])
+	}
+	for i := 0; i < 3 || !alike() && i < 20; i++ {
 		for login := range fastest {
 			start := time.Now()
 			_ = other.guess(login, "wrong", fmt.Sprintf("192.0.2.%d", 10+i))
 			fastest[login] = min(fastest[login], time.Since(start))
 		}
 	}
-	if ratio := float64(fastest["real"]) / float64(fastest["unreal"]); ratio < 0.5 || ratio > 2 {
+	if !alike() {
 		t.Errorf("a known login takes %s, an unknown one %s", fastest["real"], fastest["unreal"])
 	}
 }
