@@ -66,7 +66,7 @@ func importIDs(ctx context.Context, admin string, c *contender, count int) error
 	if err != nil {
 		return err
 	}
-	return post{"http://" + admin + "/api/v1/lists/staff-devices/import?reason=benchmark", token, "text/plain"}.send(ctx, &ids)
+	return post{"http://" + admin + "/api/v1/lists/staff-devices/import?reason=benchmark&confirm=staff-devices", token, "text/plain"}.send(ctx, &ids)
 }
 
 // idleCost is the processor and disk time of a minute in which nobody asks anything.
