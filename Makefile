@@ -74,16 +74,19 @@ switches: install ## Break what tests of promises guard, and want them red
 install: ## Find what the tests start, or install it (Debian, root); elsewhere say what to install
 	@go run ./internal/testenv/install
 
-# One package at a time: each has the machine's processors to itself.
+# One package at a time: each has the machine's processors to itself. The commit is
+# read before tee empties the file, which would make it dirty.
 chaos: install ## The promises with their full figures, one line each, and every switch (about an hour); writes e2e/RESULTS.txt
-	{ echo "commit $$(git describe --always --dirty), $$(date -u +%F), $$(nproc) processors"; \
+	@commit=$$(git describe --always --dirty); \
+	{ echo "commit $$commit, $$(date -u +%F), $$(nproc) processors"; \
 	go test -count=1 -p 1 -v -timeout 90m ./e2e ./e2e/browser -args -full | grep --line-buffered -E '^(P[0-9]|E1[0-9]|WALK|SEC|PAGE|ok|FAIL|panic|---)|_test.go:'; \
 	go test -race -timeout 60m ./$(SUITE); \
 	go run ./e2e/switches; } | tee e2e/RESULTS.txt
 
 # Processes of a drill wait more than they work, so more of them than processors run at once.
 drills: install ## The numbers of the inner layer in full, one line each, and with the layer off (half an hour, root); writes drills/RESULTS.txt and drills/samples
-	{ echo "commit $$(git describe --always --dirty), $$(date -u +%F), $$(nproc) processors"; \
+	@commit=$$(git describe --always --dirty); \
+	{ echo "commit $$commit, $$(date -u +%F), $$(nproc) processors"; \
 	go test -count=1 -v -parallel 8 -timeout 60m ./drills -args -full | grep --line-buffered -E '^([RCAT][0-9]|COST|NET|ok|FAIL|panic|---)|_test.go:'; } | tee drills/RESULTS.txt
 
 SOAK ?= 24h
